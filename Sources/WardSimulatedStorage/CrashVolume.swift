@@ -32,7 +32,7 @@ package final class CrashEvents: VolumeObserver {
     private let healedFindings = Mutex(0)
     private let storedNotes = Mutex<[String]>([])
 
-    package func volume(_ volume: Volume, reports event: VolumeEvent) {
+    package func volumeReports(_ event: VolumeEvent) {
         switch event {
         case .integrityFailure(let path, let reason):
             stored.withLock { $0.append("integrity: \(path): \(reason)") }

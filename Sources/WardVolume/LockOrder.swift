@@ -25,19 +25,19 @@ enum LockRank: UInt, CaseIterable {
     var name: String {
         switch self {
         case .directoryHandle: "DirectoryHandle.lock"
-        case .longTargets: "longTargets"
+        case .longTargets: "NameTree.longTargets"
         case .record: "DirectoryState.recordLock"
-        case .longNames: "longNames"
-        case .durablePoint: "durablePointLock"
-        case .storeSync: "storeSyncLock"
+        case .longNames: "NameTree.longNames"
+        case .durablePoint: "Durability.pointLock"
+        case .storeSync: "Durability.syncLock"
         case .open: "Node.openLock"
         case .file: "OpenFile.lock"
         case .streaming: "Streaming.turn"
         case .storeIsTold: "StreamedWrites.isTold"
-        case .contexts: "contextsLock"
+        case .contexts: "WorkerContexts.lock"
         case .content: "a content lock"
-        case .eviction: "evictionLock"
-        case .openNodes: "openNodesLock"
+        case .eviction: "Evictions.lock"
+        case .openNodes: "OpenNodes.lock"
         case .key: "FileKey.lock"
         case .memory: "a mutex for a few steps in memory"
         }
@@ -48,7 +48,7 @@ enum LockRank: UInt, CaseIterable {
 enum LockOrderException {
     /// `storeLater` takes `openLock` inside `OpenFile.lock`.
     case storeLater
-    /// An eviction tries `OpenFile.lock` under `openNodesLock`.
+    /// An eviction tries `OpenFile.lock` under `OpenNodes.lock`.
     case eviction
 
     /// The later ranks that a thread may hold here.

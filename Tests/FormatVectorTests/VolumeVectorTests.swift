@@ -269,7 +269,7 @@ struct ByteNames: DirectorySink {
 final class VectorEvents: VolumeObserver, @unchecked Sendable {
     private let lock = NSLock()
     private var healed = false
-    func volume(_ volume: Volume, reports event: VolumeEvent) {
+    func volumeReports(_ event: VolumeEvent) {
         if case .healed = event { lock.withLock { healed = true } }
     }
     var hasHealed: Bool { lock.withLock { healed } }

@@ -49,7 +49,7 @@ import func WardTestSupport.comesTrue
     }
 
     private final class Silence: VolumeObserver {
-        func volume(_ volume: Volume, reports event: VolumeEvent) {}
+        func volumeReports(_ event: VolumeEvent) {}
     }
 
     @Test("what would hold up others is synced by another thread, all else by the one that took it")

@@ -829,15 +829,15 @@ import WardSystem
         let seen = Mutex<[Bool]>([])
         storage.onMakeDirectory {
             // The quarantine is about to be made, so the file was read.
-            let before = volume.examined.withLock { $0.values.contains { $0.hasKey } }
+            let before = volume.nodes.open.examined.withLock { $0.values.contains { $0.hasKey } }
             _ = volume.evict([.a, .b], keepOpenFiles: [.b], deadline: .seconds(5))
-            let after = volume.examined.withLock { $0.values.contains { $0.hasKey } }
+            let after = volume.nodes.open.examined.withLock { $0.values.contains { $0.hasKey } }
             seen.withLock { if $0.isEmpty { $0 = [before, after] } }
         }
         _ = VolumeCheck(volume, repairs: true, name: "now", threads: 1).run()
         storage.onMakeDirectory(nil)
         #expect(seen.withLock { $0 } == [true, false])
-        #expect(volume.examined.withLock { $0.isEmpty })
+        #expect(volume.nodes.open.examined.withLock { $0.isEmpty })
         try harness.unlock()
     }
 

@@ -582,9 +582,9 @@ import WardSystem
         bench.volume.forget(entry.node)
         #expect(try classAfterCut(bench, "0") == .completeUnlessOpen)
         // A caller that gave up half-way leaves nothing to wait for after a sync of the volume.
-        #expect(!bench.volume.volume.unsyncedClasses.areNone)
+        #expect(!bench.volume.volume.durability.unsynced.classes.areNone)
         try bench.volume.volume.durablePoint()
-        #expect(bench.volume.volume.unsyncedClasses.areNone)
+        #expect(bench.volume.volume.durability.unsynced.classes.areNone)
     }
 
     @Test("of two who set many classes at once both are told of a sync that failed, or of a mount")
@@ -625,7 +625,7 @@ import WardSystem
         bench.volume.release(handle)
         let volume = bench.volume.volume
         bench.disk.onChange { _, name in
-            if "\(name)".hasPrefix("syncfs") { volume.noteFailedStoreSync() }
+            if "\(name)".hasPrefix("syncfs") { volume.durability.noteFailedSync() }
         }
         #expect(throws: Errno.ioError) {
             try bench.volume.setClass(directory.node, .complete)

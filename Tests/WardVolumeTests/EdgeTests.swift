@@ -181,22 +181,24 @@ import WardSystem
             storage.failAfter(1, .noSpace)
             #expect(throws: Errno.noSpace) { try harness.volume.durablePoint() }
         }
-        let epoch = harness.volume.epoch.load(ordering: .relaxed)
+        let epoch = harness.volume.durability.epoch.load(ordering: .relaxed)
         try harness.reopen(clean: false)
-        #expect(harness.volume.isDoubtful(epoch), "pages of epoch \(epoch) may be missing")
+        #expect(
+            harness.volume.durability.doubt.contains(epoch),
+            "pages of epoch \(epoch) may be missing")
     }
 
     @Test func aFailedSyncKeepsTheVolumeInUse() throws {
         let storage = FailingStorage()
         let harness = try VolumeHarness(storage: storage)
-        let epoch = harness.volume.epoch.load(ordering: .relaxed)
+        let epoch = harness.volume.durability.epoch.load(ordering: .relaxed)
         storage.failAfter(0, .ioError)
         #expect(throws: Errno.ioError) { try harness.volume.durablePoint() }
         storage.stop()
         // The kernel reports lost pages once, so a later sync that succeeds proves nothing.
         try? harness.volume.close()
         try harness.reopen(clean: false)
-        #expect(harness.volume.isDoubtful(epoch))
+        #expect(harness.volume.durability.doubt.contains(epoch))
     }
 
     @Test func metadataOfAnEmptyFileDoesNotMoveItsTimes() throws {

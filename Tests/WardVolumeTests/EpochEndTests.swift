@@ -57,7 +57,7 @@ import WardSystem
         for byte in 0..<3 {
             try harness.write(handle, byte, [UInt8(byte)])
             try harness.volume.durablePoint()
-            #expect(harness.volume.epoch.load(ordering: .relaxed) == last)
+            #expect(harness.volume.durability.epoch.load(ordering: .relaxed) == last)
         }
         harness.volume.release(handle, harness.context)
         try harness.volume.close()

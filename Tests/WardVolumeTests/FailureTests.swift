@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume
@@ -115,15 +116,15 @@ import func WardTestSupport.comesTrue
         harness.volume.release(handle, harness.context)
         let storage = FailingStorage()
         try harness.reopen(clean: false, storage: storage)
-        #expect(harness.volume.hasDoubt.load(ordering: .relaxed) == true)
+        #expect(harness.volume.isInDoubt == true)
         storage.failOpening(error)
         harness.volume.mendDoubtfulFiles { false }
         #expect(
-            harness.volume.hasDoubt.load(ordering: .relaxed) == true,
+            harness.volume.isInDoubt == true,
             "what a power cut left in that file would be refused from now on")
         storage.failOpening(nil)
         harness.volume.mendDoubtfulFiles { false }
-        #expect(harness.volume.hasDoubt.load(ordering: .relaxed) == false)
+        #expect(harness.volume.isInDoubt == false)
     }
 
     @Test("A change that is left half-done while doubtful files are mended stays in doubt")
@@ -193,13 +194,15 @@ import func WardTestSupport.comesTrue
             written.signal()
         }
         #expect(isWriting.wait(timeout: .now() + 30) == .success, "the write comes to the store")
-        let epoch = volume.epoch.load(ordering: .sequentiallyConsistent)
+        let epoch = volume.durability.epoch.load(ordering: .sequentiallyConsistent)
         let durable = DispatchSemaphore(value: 0)
         Thread.detachNewThread {
             try? volume.durablePoint()
             durable.signal()
         }
-        let hasBegun = comesTrue { volume.epoch.load(ordering: .sequentiallyConsistent) != epoch }
+        let hasBegun = comesTrue {
+            volume.durability.epoch.load(ordering: .sequentiallyConsistent) != epoch
+        }
         #expect(hasBegun, "the durable point begins, and waits for the write")
         let evicted = DispatchSemaphore(value: 0)
         Thread.detachNewThread {

@@ -25,7 +25,7 @@ import WardSystem
                 try? volume.storage.list(root.rawValue) { entry in
                     if entry.inode == inode { stored = entry.name.zeroTerminated }
                 }
-                let node = volume.table.retain(inode: inode, type: S_IFREG)
+                let node = volume.nodes.table.retain(inode: inode, type: S_IFREG)
                 node.addLink(volume.root, stored)
                 then(node)
                 met.node.withLock { $0 = node }
@@ -59,7 +59,7 @@ import WardSystem
                 try volume.extendedAttribute(of: node, name, harness.context) == Array("1".utf8))
         }
         volume.release(file, walk)
-        volume.table.release(other, lookups: 1)
+        volume.nodes.table.release(other, lookups: 1)
         harness.volume.release(handle, harness.context)
         // An empty file that no program is creating.
         let (_, empty) = try harness.create("empty")
@@ -82,7 +82,7 @@ import WardSystem
         try harness.write(handle, 10_000, Array(content[10_000...]))
         #expect(volume.isNewborn(file, { false }) == true)
         volume.release(file, walk)
-        volume.table.release(other, lookups: 1)
+        volume.nodes.table.release(other, lookups: 1)
         #expect(try harness.read(handle, 0, 200_000) == content)
         harness.volume.release(handle, harness.context)
         try harness.reopen()

@@ -5,6 +5,7 @@ import Testing
 import WardFormat
 import WardKeys
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume
@@ -47,7 +48,7 @@ import func WardTestSupport.comesTrue
         }
         #expect(
             comesTrue {
-                kernel.rounds >= 2 && volume.gate.state(of: .completeUnlessOpen) != .closing
+                kernel.rounds >= 2 && volume.gate.classes.state(of: .completeUnlessOpen) != .closing
             }, "pages are dropped twice, and class B is closed")
         #expect(throws: Errno.notPermitted) { try harness.read(log, 0, 3) }
         mayFinish.signal()
@@ -231,11 +232,11 @@ import func WardTestSupport.comesTrue
         let (_, handle) = try harness.create("data.db")
         try harness.write(handle, 0, Array("SQLite format 3\0 and more".utf8))
         let volume = harness.volume
-        volume.gate.set(.closed, for: .complete)
-        volume.forEachContext { _ = $0.drain(wiping: true, patience: .seconds(1)) }
+        volume.gate.classes.set(.closed, for: .complete)
+        volume.gate.contexts.forEach { _ = $0.drain(wiping: true, patience: .seconds(1)) }
         #expect(throws: Errno.notPermitted) { try harness.create("data.db-wal") }
         #expect(!harness.context.holdsSecrets)
-        volume.gate.set(.open, for: .complete)
+        volume.gate.classes.set(.open, for: .complete)
         volume.release(handle, harness.context)
     }
 }

@@ -4,6 +4,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume
@@ -230,7 +231,7 @@ import func WardTestSupport.comesTrue
         }
         func held() -> Int {
             _ = try? harness.volume.fileSystemStatus()
-            #expect(!harness.volume.removedFiles.isBusy)
+            #expect(!harness.volume.store.removedFiles.isBusy)
             return storage.threads.count { $0 != ward_gettid() }
         }
         let isUseful = sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1

@@ -6,6 +6,7 @@ import Testing
 import WardFormat
 import WardSimulatedStorage
 import WardSystem
+
 import func WardTestSupport.comesTrue
 import func WardTestSupport.processState
 
@@ -120,11 +121,11 @@ import func WardTestSupport.processState
         // The pass drops the pages in memory: the old page is read now.
         volume.volume.mendDoubtfulFiles { false }
         #expect(volume.volume.isInDoubt)
-        let failures = volume.volume.syncFailures.load(ordering: .relaxed)
+        let failures = volume.volume.durability.syncFailures
         #expect(throws: Errno.ioError) { try volume.fsync(bench.handle) }
         #expect(throws: Errno.ioError) { try volume.setClass(bench.node, .complete) }
         #expect(
-            volume.volume.syncFailures.load(ordering: .relaxed) == failures,
+            volume.volume.durability.syncFailures == failures,
             "what is refused is no failure of the store")
         volume.release(bench.handle)
         #expect(try CrashBench.content(volume) == bench.content)

@@ -93,7 +93,7 @@ import WardSystem
             storage.shortenAnswer(n, to: [1, 100, 300, 512, 1025][n % 5])
             try harness.reopen(clean: false, storage: storage)
             harness.volume.mendDoubtfulFiles { false }
-            #expect(harness.volume.doubtful.isEmpty)
+            #expect(harness.volume.durability.doubt.intervals.isEmpty)
             let check = VolumeCheck(harness.volume, repairs: true, name: "now", threads: 1).run()
             #expect(check.findings.isEmpty && check.isComplete, "answer \(n): \(check.findings)")
             let wasShort = storage.wasShortened()

@@ -99,7 +99,7 @@ import func WardTestSupport.comesTrue
         // The first step of a lock, at a moment when no request holds it up.
         storage.onChange { _ in
             if changes.add(1, ordering: .relaxed).oldValue == lockBefore {
-                volume.gate.set(.closed, for: .complete)
+                volume.gate.classes.set(.closed, for: .complete)
             }
         }
         let hole = 1001..<30_003
@@ -120,7 +120,7 @@ import func WardTestSupport.comesTrue
                 handle, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offsetBytes: 0,
                 lengthBytes: 40_000, caller: harness.caller, harness.context)
         }
-        volume.gate.set(.open, for: .complete)
+        volume.gate.classes.set(.open, for: .complete)
         var expected = old
         if !isRefused {
             expected.replaceSubrange(hole, with: repeatElement(0, count: hole.count))
@@ -336,18 +336,18 @@ import func WardTestSupport.comesTrue
         }
         // Waits until the eviction has begun; it then waits for the write.
         #expect(
-            comesTrue(within: 30) { volume.gate.state(of: .complete) != .open },
+            comesTrue(within: 30) { volume.gate.classes.state(of: .complete) != .open },
             "the eviction begins")
         // The lock thread gives the eviction up; then the user unlocks again.
         volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
         #expect(
             volume.keyring.available.isDisjoint(with: [.a, .b]), "given up, but the keys are gone")
-        #expect(volume.gate.state(of: .complete) == .closed)
+        #expect(volume.gate.classes.state(of: .complete) == .closed)
         try harness.unlock()
         #expect(late.wait(timeout: .now() + 20) == .success)
         #expect(
             volume.keyring.available.isSuperset(of: [.a, .b]), "the late eviction took the keys")
-        #expect(volume.gate.state(of: .complete) == .open)
+        #expect(volume.gate.classes.state(of: .complete) == .open)
         mapped.storage.hang.unlock()
         #expect(
             comesTrue(within: 30) { (try? harness.read(mapped.handle, 0, 10)) != nil },
@@ -422,17 +422,17 @@ import func WardTestSupport.comesTrue
         let volume = harness.volume
         mapped.storage.hang.lock()
         #expect(mapped.lock(deadline: .seconds(3), seconds: 30) != nil)
-        let recorded = volume.recordedEpoch
+        let recorded = volume.durability.recordedEpoch
         let durable = DispatchSemaphore(value: 0)
         Thread.detachNewThread {
             try? volume.durablePoint()
             durable.signal()
         }
         #expect(durable.wait(timeout: .now() + 0.5) == .timedOut)
-        #expect(volume.recordedEpoch == recorded)
+        #expect(volume.durability.recordedEpoch == recorded)
         mapped.storage.hang.unlock()
         #expect(durable.wait(timeout: .now() + 20) == .success)
-        #expect(volume.recordedEpoch == recorded + 1)
+        #expect(volume.durability.recordedEpoch == recorded + 1)
         #expect(volume.unsyncedBytes == 0)
     }
 
@@ -455,14 +455,14 @@ import func WardTestSupport.comesTrue
             let hasGrown = Flag()
             storage.onChange { change in
                 if change == "pwrite" { hasGrown.isSet = true }
-                if hasGrown.isSet { volume.gate.set(.closing, for: .complete) }
+                if hasGrown.isSet { volume.gate.classes.set(.closing, for: .complete) }
             }
             #expect(throws: Errno.notPermitted, "\(name)") {
                 try harness.write(handle, offset, [1, 2, 3])
             }
             storage.onChange(nil)
             #expect(hasGrown.isSet, "\(name): the test means a write that was under way")
-            volume.gate.set(.open, for: .complete)
+            volume.gate.classes.set(.open, for: .complete)
             #expect(try harness.size(node) == size, "\(name)")
             #expect(try harness.read(handle, 0, 1 << 20) == old, "\(name)")
             harness.volume.release(handle, harness.context)

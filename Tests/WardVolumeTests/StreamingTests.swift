@@ -165,7 +165,7 @@ import func WardTestSupport.comesTrue
             let file = handle.object(as: FileHandle.self).file
             do throws(Errno) {
                 if ofTheStore {
-                    try volume.syncBackingStore()
+                    try volume.durability.sync()
                 } else {
                     try volume.sync(file, dataOnly: true)
                     if file.syncs.failures > 0 { throw file.syncs.lastFailure }

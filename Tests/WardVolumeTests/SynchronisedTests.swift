@@ -4,6 +4,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardVolume
@@ -626,7 +627,7 @@ extension VolumeHarness {
     fileprivate func waitForSyncEvents(_ count: Int) -> [String] {
         _ = comesTrue {
             syncEvents.count >= count
-                && volume.arrivalsWaiting.load(ordering: .sequentiallyConsistent) == 0
+                && volume.rules.isIdle
         }
         return syncEvents
     }

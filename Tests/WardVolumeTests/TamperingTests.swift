@@ -108,7 +108,7 @@ import WardSystem
             try harness.reopen(clean: false)
             #expect(try content(harness) == expected, "\(finding)")
             harness.volume.mendDoubtfulFiles { false }
-            #expect(harness.volume.doubtful.isEmpty, "\(finding)")
+            #expect(harness.volume.durability.doubt.intervals.isEmpty, "\(finding)")
             try harness.reopen()
             #expect(try content(harness) == expected, "\(finding), mended")
             #expect(harness.events.integrityFailures.isEmpty, "\(finding)")

@@ -393,7 +393,7 @@ import WardSystem
             let node = try harness.lookup("f\(number)").node
             let handle = try harness.open(node, O_RDONLY)
             // Waits for the prefetching, so that the speed of the disk does not matter.
-            harness.volume.ahead.drain()
+            harness.volume.store.ahead.drain()
             #expect(try harness.read(handle, 0, 100) == content(number))
             harness.volume.release(handle, harness.context)
         }

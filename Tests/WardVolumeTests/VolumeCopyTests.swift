@@ -192,7 +192,7 @@ import WardSystem
         #expect(try content(copy) == expected)
         #expect(healed(copy) > 0, "with an event")
         copy.volume.mendDoubtfulFiles { false }
-        #expect(copy.volume.doubtful.isEmpty)
+        #expect(copy.volume.durability.doubt.intervals.isEmpty)
         try copy.reopen()
         #expect(try content(copy) == expected, "mended")
         #expect(copy.events.integrityFailures.isEmpty)
@@ -201,7 +201,8 @@ import WardSystem
         try copy.write(handle, 0, [1, 2, 3])
         copy.volume.release(handle, copy.context)
         copy.volume.forget(node, lookups: 1)
-        #expect(copy.volume.epoch.load(ordering: .relaxed) > highest, "no epoch comes twice")
+        #expect(
+            copy.volume.durability.epoch.load(ordering: .relaxed) > highest, "no epoch comes twice")
         try copy.reopen()
         let path = copying.target + "/" + copying.stored
         truncate(path, off_t(Tear.pageBytes))
@@ -285,7 +286,9 @@ import WardSystem
             try copying.accept()
             let copy = try copying.open()
             #expect(try content(copy).count > Tear.full, "\(damage)")
-            #expect(copy.volume.epoch.load(ordering: .relaxed) > VolumeStateRecord.unknownEpoch)
+            #expect(
+                copy.volume.durability.epoch.load(ordering: .relaxed)
+                    > VolumeStateRecord.unknownEpoch)
         }
     }
 
@@ -329,7 +332,8 @@ import WardSystem
             try copying.accept()
             let copy = try copying.open()
             #expect(
-                copy.volume.epoch.load(ordering: .relaxed) < 2 * VolumeStateRecord.copyStep)
+                copy.volume.durability.epoch.load(ordering: .relaxed) < 2
+                    * VolumeStateRecord.copyStep)
             if !storage.hasFailed { break }
         }
         #expect(seen == [.old, .new])

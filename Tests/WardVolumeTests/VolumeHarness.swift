@@ -204,7 +204,7 @@ struct NameSink: DirectorySink {
 final class EventLog: VolumeObserver, @unchecked Sendable {
     private let lock = NSLock()
     private var stored: [VolumeEvent] = []
-    func volume(_ volume: Volume, reports event: VolumeEvent) {
+    func volumeReports(_ event: VolumeEvent) {
         lock.withLock { stored.append(event) }
     }
     var all: [VolumeEvent] { lock.withLock { stored } }

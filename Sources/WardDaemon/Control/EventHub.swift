@@ -153,7 +153,7 @@ final class EventHub: VolumeObserver {
 
     // MARK: What the volume reports
 
-    func volume(_ volume: Volume, reports event: VolumeEvent) {
+    func volumeReports(_ event: VolumeEvent) {
         switch event {
         case .denied(let path, let protectionClass, let operation, let caller):
             emit(fileEvent(.denied, path, protectionClass, operation, caller))

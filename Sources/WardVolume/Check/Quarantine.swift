@@ -26,7 +26,7 @@ final class Quarantine: Sendable {
 
     private let volume: Volume
     private var storage: any Storage { volume.storage }
-    private var root: Int32 { volume.rootDescriptor }
+    private var root: Int32 { volume.store.root }
     private var pageBytes: Int { volume.layout.pageBytes }
     private let name: String
     private let state = Mutex(State())

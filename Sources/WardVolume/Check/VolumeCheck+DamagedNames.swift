@@ -17,7 +17,7 @@ extension VolumeCheck {
         let stored = entry.name.zeroTerminated
         do throws(Errno) {
             let status = try volume.storage.fstatat(directory, stored)
-            guard status.st_dev == volume.rootDevice else { return false }
+            guard status.st_dev == volume.store.device else { return false }
             let type = status.st_mode & S_IFMT
             // Any program's directory may lie here: its record shows whether it is the volume's.
             return type == S_IFDIR

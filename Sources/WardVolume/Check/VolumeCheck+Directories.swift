@@ -281,7 +281,7 @@ extension VolumeCheck {
             if name.starts(with: ".ward-".utf8) {
                 // This mount's staging names are in use. The root's are always the same, and are
                 // written over.
-                if !name.starts(with: volume.stagingPrefix.utf8),
+                if !name.starts(with: volume.store.staging.prefix.utf8),
                     !(isRoot && name.starts(with: VolumeRoot.stagingPrefix.utf8))
                 {
                     listing.leftovers.append(name)
@@ -334,7 +334,7 @@ extension VolumeCheck {
             }
         }
         if try isSound() { return true }
-        return try volume.longNames.withWriteLock { () throws(Errno) in try isSound() }
+        return try volume.names.longNames.withWriteLock { () throws(Errno) in try isSound() }
     }
 
     private func add(
@@ -358,7 +358,7 @@ extension VolumeCheck {
         }
         guard let status = found else { return }
         let type = status.st_mode & S_IFMT
-        guard status.st_dev == volume.rootDevice else {
+        guard status.st_dev == volume.store.device else {
             tally.withLock {
                 $0.report.unreachable.append(
                     "\(place(parent, entry.name)): something is mounted there")
@@ -378,7 +378,7 @@ extension VolumeCheck {
         }
         let inode = UInt64(status.st_ino)
         if type == S_IFDIR {
-            let node = volume.table.retain(inode: inode, type: type)
+            let node = volume.nodes.table.retain(inode: inode, type: type)
             node.addLink(parent, stored)
             tally.withLock { $0.retained.append(node) }
             visit.directories.append(node)
@@ -450,7 +450,7 @@ extension VolumeCheck {
             }
             return
         }
-        volume.longNames.withWriteLock {
+        volume.names.longNames.withWriteLock {
             do throws(Errno) {
                 // Both halves are made and removed under the lock.
                 guard try isOrphan(half, directory.rawValue) else { return }
@@ -525,14 +525,14 @@ extension VolumeCheck {
     func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
         let link = NodeLink(parent: parent, name: stored)
         let plain = parent.directory.flatMap { volume.plainNameBytes(of: link, in: $0) }
-        let node = volume.table.find(inode: UInt64(status.st_ino))
+        let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
         volume.noteRemoved(node, status, parent, stored)
-        volume.isDirty.store(true, ordering: .relaxed)
+        volume.durability.dirt.noteChange()
         return { [volume] in
             if stored.first == CChar(bitPattern: Volume.longNamePrefix),
                 let descriptor = try? volume.directoryDescriptor(of: parent)
             {
-                volume.longNames.withWriteLock {
+                volume.names.longNames.withWriteLock {
                     volume.removeLongLink(descriptor.rawValue, stored)
                 }
             }

@@ -36,9 +36,9 @@ extension VolumeCheck {
 
     func check(_ task: FileTask) {
         contexts.with { context in
-            let node = volume.table.retain(inode: task.inode, type: S_IFREG)
+            let node = volume.nodes.table.retain(inode: task.inode, type: S_IFREG)
             node.addLink(task.parent, task.stored)
-            defer { volume.table.release(node, lookups: 1) }
+            defer { volume.nodes.table.release(node, lookups: 1) }
             check(task, node, context)
         }
     }
@@ -367,7 +367,7 @@ extension VolumeCheck {
                 pages: page..<page + 1, state: .lost, reason: "does not authenticate",
                 bytes: start..<end)
         }
-        if prefix.epoch > volume.epoch.load(ordering: .sequentiallyConsistent) {
+        if prefix.epoch > volume.durability.epoch.load(ordering: .sequentiallyConsistent) {
             tally.withLock { $0.highestEpoch = max($0.highestEpoch, prefix.epoch) }
         }
         if Int(prefix.length) == length, prefix.isFinal == isLast { return nil }

@@ -340,24 +340,24 @@ extension VolumeCheck {
         try contexts.withTyped { context throws(Errno) in
             defer {
                 context.endClassDecision()
-                volume.movedFiles.end(by: context)
+                volume.durability.unsynced.movedFiles.end(by: context)
             }
-            if bad.type == S_IFREG, let node = volume.table.find(inode: bad.inode) {
+            if bad.type == S_IFREG, let node = volume.nodes.table.find(inode: bad.inode) {
                 let state = try volume.directoryState(of: target)
                 context.beginClassDecision()
                 try volume.keepClass(of: node, movingTo: state, context)
             }
             // A look-up in between may find neither name; it then looks again.
-            volume.nameChanges.begin()
-            defer { volume.nameChanges.end() }
+            volume.names.changes.begin()
+            defer { volume.names.changes.end() }
             try volume.renameToFreeName(
                 from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
-            let node = volume.table.find(inode: bad.inode)
+            let node = volume.nodes.table.find(inode: bad.inode)
             if let node {
                 node.addLink(target, stored)
                 node.removeLink(bad.parent, bad.stored)
             }
-            volume.movedNodes.note(node, isCounted: false) { volume.table.retain($0) }
+            volume.names.movedNodes.note(node, isCounted: false) { volume.nodes.table.retain($0) }
         }
         try volume.storage.fsync(to.rawValue)
         if from !== to { try volume.storage.fsync(from.rawValue) }
@@ -367,6 +367,6 @@ extension VolumeCheck {
         {
             volume.kernel?.invalidateName(plain, in: target.kernelID(volume))
         }
-        volume.isDirty.store(true, ordering: .relaxed)
+        volume.durability.dirt.noteChange()
     }
 }

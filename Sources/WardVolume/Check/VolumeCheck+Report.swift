@@ -34,7 +34,7 @@ extension VolumeCheck {
         _ text: [UInt8], called name: String, _ context: WorkerContext
     ) throws(Errno) {
         // The volume's owner may read it.
-        let owner = try volume.storage.fstat(volume.rootDescriptor)
+        let owner = try volume.storage.fstat(volume.store.root)
         let caller = Caller(uid: owner.st_uid, gid: owner.st_gid, pid: 0)
         let (entry, opened) = try volume.createUnnamed(
             1, mode: 0o600, umask: 0, flags: O_RDWR, caller: caller, context)

@@ -181,7 +181,7 @@ extension VolumeCheck {
                     StoredHeader(header: found, bytes: volume.headerBytes(found))),
                 extent: .salvaged)
             isHandedOver = true
-            volume.examined.withLock { $0[ObjectIdentifier(file)] = file }
+            volume.nodes.open.examined.withLock { $0[ObjectIdentifier(file)] = file }
             var isReadable = false
             defer { if !isReadable { endExamination(of: file) } }
             let pages = max(1, size / pageBytes)
@@ -206,11 +206,11 @@ extension VolumeCheck {
     /// Ends the examination: a lock has no key of the file to wipe any more.
     private func endExamination(of file: OpenFile) {
         file.key.forget()
-        volume.examined.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(file)) }
+        volume.nodes.open.examined.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(file)) }
     }
 
     private var hasAllClasses: Bool {
-        ProtectionClass.allCases.allSatisfy { volume.gate.state(of: $0) == .open }
+        ProtectionClass.allCases.allSatisfy { volume.gate.classes.state(of: $0) == .open }
     }
 
     /// Returns the header, or a header from its remains, if the class key opens its wrapped key.
@@ -232,7 +232,9 @@ extension VolumeCheck {
         {
             context.lockContent()
             defer { context.unlockContent() }
-            guard volume.gate.state(of: candidate.protectionClass) == .open else { continue }
+            guard volume.gate.classes.state(of: candidate.protectionClass) == .open else {
+                continue
+            }
             do throws(KeyringError) {
                 try candidate.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
                     _ = try volume.keyring.unwrap(bytes, for: candidate.protectionClass)

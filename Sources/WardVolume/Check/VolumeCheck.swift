@@ -80,8 +80,10 @@ public final class VolumeCheck: Sendable {
 
     /// Runs the check. `onProgress` is called on this thread, often.
     public func run(onProgress: (CheckProgress) -> Void = { _ in }) -> CheckReport {
-        let (halfDone, moves) = (volume.halfDoneChanges, volume.movedNodes.count)
-        let intervals = volume.doubtful
+        let (halfDone, moves) = (
+            volume.durability.doubt.halfDoneChanges, volume.names.movedNodes.count
+        )
+        let intervals = volume.durability.doubt.intervals
         checkState()
         let longTargets = longTargetFiles()
         var level = [volume.root]
@@ -104,7 +106,7 @@ public final class VolumeCheck: Sendable {
         endDoubt(intervals, halfDone: halfDone, moves: moves)
         if isRepairing { leaveReport() }
         let report = tally.withLock { tally -> CheckReport in
-            for node in tally.retained { volume.table.release(node, lookups: 1) }
+            for node in tally.retained { volume.nodes.table.release(node, lookups: 1) }
             tally.retained = []
             return tally.report
         }
@@ -192,7 +194,7 @@ public final class VolumeCheck: Sendable {
 
     /// Returns the names in `ward.links`. Their links were made before this returns.
     private func longTargetFiles() -> [String] {
-        volume.longTargets.withWriteLock {
+        volume.names.longTargets.withWriteLock {
             var names: [String] = []
             do throws(Errno) {
                 try volume.withLongTargets(makes: false) { directory throws(Errno) in
@@ -218,7 +220,8 @@ public final class VolumeCheck: Sendable {
             }
             return (tally.report.isComplete && !hidesNames, tally.longTargets)
         }
-        guard isComplete, volume.nameChanges.quietState != nil, volume.movedNodes.count == moves
+        guard isComplete, volume.names.changes.quietState != nil,
+            volume.names.movedNodes.count == moves
         else { return }
         for name in names where !named.contains(name) {
             let isThere = try? volume.withLongTargets(makes: false) { directory throws(Errno) in
@@ -244,7 +247,9 @@ public final class VolumeCheck: Sendable {
     /// one.
     private func checkEpochs() {
         let highest = tally.withLock { $0.highestEpoch }
-        guard highest > volume.epoch.load(ordering: .sequentiallyConsistent) else { return }
+        guard highest > volume.durability.epoch.load(ordering: .sequentiallyConsistent) else {
+            return
+        }
         add(
             CheckFinding(
                 .root, path: "/" + VolumeStateRecord.fileName,
@@ -252,7 +257,7 @@ public final class VolumeCheck: Sendable {
                     "it is an older one: pages carry epoch \(highest), which it has not reached",
                 remedy: "epochs go on above it")
         ) { () throws(Errno) in
-            volume.skipEpochs(through: highest)
+            volume.durability.skipEpochs(through: highest)
             try volume.durablePoint()
             return nil
         }
@@ -267,10 +272,10 @@ public final class VolumeCheck: Sendable {
                 // not read.
                 tally.report.repaired == tally.report.progress.findings
             {
-                if volume.nameChanges.quietState != nil, volume.movedNodes.count == moves {
+                if volume.names.changes.quietState != nil, volume.names.movedNodes.count == moves {
                     volume.endDoubt(of: intervals, ifHalfDoneIs: halfDone)
                 } else {
-                    volume.noteMendingDue(true)
+                    volume.durability.doubt.noteMendingDue(true)
                 }
             }
             tally.report.isInDoubt = volume.isInDoubt

@@ -108,10 +108,7 @@ extension VolumeCheck {
     func checkState() {
         let problem: String?
         do throws(VolumeOpenError) {
-            problem = try volume.durablePointLock.withLock { () throws(VolumeOpenError) in
-                try VolumeRoot.stateProblem(
-                    volume.rootDescriptor, volume.backingPath, volume.keys, volume.storage)
-            }
+            problem = try volume.durability.stateProblem()
         } catch {
             return tally.withLock { $0.report.unreachable.append("\(error)") }
         }

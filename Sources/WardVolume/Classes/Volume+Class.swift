@@ -70,7 +70,7 @@ extension Volume {
     /// The value of `unsyncedClassName`: names this mount and counts the failed syncs. A program
     /// that changes many classes reads it first.
     public var classSyncMark: [UInt8] {
-        Array("\(classSyncMarkStart)\(syncFailures.load(ordering: .acquiring))".utf8)
+        Array("\(rules.syncMarkStart)\(durability.syncFailures)".utf8)
     }
 
     /// Whether a value looks like a `classSyncMark`, of this mount or another.
@@ -84,18 +84,18 @@ extension Volume {
     /// `EIO` if some may be lost: a sync failed since, or the volume was mounted anew. The program
     /// then sets each class again.
     public func syncClasses(since mark: [UInt8]) throws(Errno) {
-        let start = Array(classSyncMarkStart.utf8)
+        let start = Array(rules.syncMarkStart.utf8)
         guard mark.starts(with: start),
             let failures = UInt64(String(decoding: mark.dropFirst(start.count), as: UTF8.self))
         else { throw .ioError }
-        try syncBackingStore(since: failures)
+        try durability.sync(since: failures)
     }
 
     func setFileClass(
         of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
-        let isSynced = isSynced || !syncsWhole
+        let isSynced = isSynced || !store.traits.syncsWhole
         if !wanted.isForSynchronised { context.beginClassDecision() }
         defer { context.endClassDecision() }
         if !wanted.isForSynchronised, let inside = markedDirectory(overAnyNameOf: node) {
@@ -133,19 +133,21 @@ extension Volume {
         try mayCreate(wanted, caller, .setClass, of: file.node)
         if old == wanted {
             // An earlier call may have set the class without a sync, or its sync may have failed.
-            if mayHaveLostPages(file) || isSynced && !unsyncedClasses.areNone { try syncData(file) }
+            if mayHaveLostPages(file) || isSynced && !durability.unsynced.classes.areNone {
+                try syncData(file)
+            }
             return
         }
         let isStronger = wanted.strength > old.strength
-        if isStronger, !isSynced { unsyncedClasses.begin() }
-        defer { if isStronger, !isSynced { unsyncedClasses.end() } }
+        if isStronger, !isSynced { durability.unsynced.classes.begin() }
+        defer { if isStronger, !isSynced { durability.unsynced.classes.end() } }
         if file.sizeBytes == 0 {
             try makeKeylessHeader(file, wanted)
         } else {
             try rewrap(file, from: old, to: wanted, caller, context)
         }
         // The disk may still have a class that is weaker than both.
-        if isSynced, isStronger || !unsyncedClasses.areNone { try syncData(file) }
+        if isSynced, isStronger || !durability.unsynced.classes.areNone { try syncData(file) }
     }
 
     /// Wraps the file key under another class key and writes page 0 with the new header, as a whole
@@ -154,19 +156,21 @@ extension Volume {
         _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
-        guard gate.state(of: old) == .open else { throw denied(file.node, old, .setClass, caller) }
+        guard gate.classes.state(of: old) == .open else {
+            throw denied(file.node, old, .setClass, caller)
+        }
         guard var header = file.header else { throw .ioError }
         context.lockContent()
         do throws(Errno) {
-            guard gate.state(of: old) == .open,
-                gate.state(of: wanted) == .open || wanted == .completeUnlessOpen
+            guard gate.classes.state(of: old) == .open,
+                gate.classes.state(of: wanted) == .open || wanted == .completeUnlessOpen
             else {
                 context.unlockContent()
                 throw denied(file.node, wanted, .setClass, caller)
             }
             let key = try loadKey(file, context)
             do throws(KeyringError) {
-                header.wrappedKey = try keyring.wrap(key, for: wanted)
+                header.wrappedKey = try gate.keyring.wrap(key, for: wanted)
             } catch {
                 throw error == .outOfLockedMemory ? .noMemory : .notPermitted
             }
@@ -199,9 +203,9 @@ extension Volume {
     /// Called after a failed change of class. A lock meanwhile may have treated the file as one of
     /// the new class. If its real class is locked, its key and cached pages go now.
     private func dropIfLocked(_ file: OpenFile) {
-        guard gate.state(of: file.protectionClass) != .open else { return }
+        guard gate.classes.state(of: file.protectionClass) != .open else { return }
         file.key.forget()
-        forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
+        gate.contexts.forEach { $0.drain(wiping: true, patience: .seconds(1)) }
         dropLocked(file.node)
     }
 
@@ -236,13 +240,13 @@ extension Volume {
         of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
         isSynced: Bool = true, _ context: WorkerContext
     ) throws(Errno) {
-        let isSynced = isSynced || !keepsOrder || !syncsWhole
+        let isSynced = isSynced || !store.traits.keepsOrder || !store.traits.syncsWhole
         let old = state.protectionClass
         let wasMarked = state.isMarked
         // After a failed or pending sync the present record may be in memory alone.
-        let failures = syncFailures.load(ordering: .acquiring)
+        let failures = durability.syncFailures
         if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced,
-            failures == 0, !isSynced || unsyncedClasses.areNone
+            failures == 0, !isSynced || durability.unsynced.classes.areNone
         {
             return
         }
@@ -258,15 +262,15 @@ extension Volume {
             let hasFiles = try keepClassOfEmptyFiles(in: node, state, directory, context)
             // The headers must be durable before the record. A power cut that takes a file's header
             // leaves an empty file with its directory's class.
-            if hasFiles, failures != 0 || !unsyncedHeaders.areNone {
-                try syncBackingStore(since: failures)
+            if hasFiles, failures != 0 || !durability.unsynced.headers.areNone {
+                try durability.sync(since: failures)
             }
         }
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)
         let hidden = stagingName()
-        if !isSynced { unsyncedClasses.begin() }
-        defer { if !isSynced { unsyncedClasses.end() } }
+        if !isSynced { durability.unsynced.classes.begin() }
+        defer { if !isSynced { durability.unsynced.classes.end() } }
         try storage.symlinkat(
             target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
         state.isRecordUnsynced = true
@@ -279,7 +283,7 @@ extension Volume {
         }
         state.protectionClass = wanted
         state.isMarked = isMarked
-        if isMarked { hasMarks.store(true, ordering: .sequentiallyConsistent) }
+        if isMarked { rules.hasMarks.store(true, ordering: .sequentiallyConsistent) }
         guard isSynced else {
             // From here on `unsyncedClasses` tells that a sync is due, and `syncFailures` that one
             // failed.
@@ -291,7 +295,7 @@ extension Volume {
         do throws(Errno) {
             try storage.fsync(directory.rawValue)
         } catch {
-            syncFailures.add(1, ordering: .acquiringAndReleasing)
+            durability.noteSyncFailure()
             throw error
         }
         state.isRecordUnsynced = false
@@ -317,8 +321,8 @@ extension Volume {
                 // In doubt, a file of any size may consist of zeros. It counts as empty, without a
                 // header.
                 guard status.st_mode & S_IFMT == S_IFREG,
-                    status.st_size == 0 || hasDoubt.load(ordering: .acquiring)
-                        || table.find(inode: UInt64(status.st_ino))?.file != nil
+                    status.st_size == 0 || durability.doubt.isOpen
+                        || nodes.table.find(inode: UInt64(status.st_ino))?.file != nil
                 else { continue }
                 try keepClassOfEmptyFile(node, stored, status, context)
             } catch {
@@ -334,9 +338,9 @@ extension Volume {
     private func keepClassOfEmptyFile(
         _ parent: Node, _ stored: [CChar], _ status: FileStatus, _ context: WorkerContext
     ) throws(Errno) {
-        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
         node.addLink(parent, stored)
-        defer { table.release(node, lookups: 1) }
+        defer { nodes.table.release(node, lookups: 1) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
         try file.lock.withWriteLock { () throws(Errno) in

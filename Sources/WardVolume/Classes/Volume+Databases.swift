@@ -69,12 +69,13 @@ extension Volume {
         } catch .noSuchFileOrDirectory {
             return nil
         }
-        guard let database = table.find(inode: UInt64(status.st_ino)), let file = database.file,
+        guard let database = nodes.table.find(inode: UInt64(status.st_ino)),
+            let file = database.file,
             isDatabase(file, context)
         else { return nil }
         let own = kind.protectionClass(beside: file.protectionClass)
         // A file without content may be no database: no class is made weaker for it.
-        let isOthers = servesOthers && caller.uid != 0 && status.st_uid != caller.uid
+        let isOthers = store.servesOthers && caller.uid != 0 && status.st_uid != caller.uid
         if file.sizeBytes == 0 || isOthers, inherited.isStronger(than: own) { return nil }
         return own
     }
@@ -127,7 +128,7 @@ extension Volume {
                 guard name.count + suffix.utf8.count <= 255,
                     let side = try sideFile(name + Array(suffix.utf8), in: link.parent, context)
                 else { continue }
-                defer { table.release(side, lookups: 1) }
+                defer { nodes.table.release(side, lookups: 1) }
                 let expected = kind.protectionClass(beside: wanted)
                 guard try status(of: side).st_uid == status(of: node).st_uid,
                     expected.isStronger(than: try protectionClass(of: side, context)),
@@ -156,7 +157,7 @@ extension Volume {
             }
             let status = try storage.fstatat(directory.rawValue, context.nameB)
             guard status.st_mode & S_IFMT == S_IFREG else { return nil }
-            let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+            let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
             node.addFirstLink(parent, context.nameB)
             return node
         } catch .noSuchFileOrDirectory {

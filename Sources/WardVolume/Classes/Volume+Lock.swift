@@ -38,16 +38,20 @@ extension Volume {
         var report = EvictionReport()
         let kept = keepOpenFiles.intersection(classes)
         let closing = classes.subtracting(kept)
-        let eviction = beginEviction()
+        let eviction = gate.evictions.begin()
         loadKeys(of: kept, patience: Volume.keyPatience)
-        step(of: eviction) {
+        gate.evictions.step(of: eviction) {
             pending.refuse(false)
-            for protectionClass in closing.classes { gate.set(.closing, for: protectionClass) }
-            for protectionClass in kept.classes { gate.set(.openFilesOnly, for: protectionClass) }
+            for protectionClass in closing.classes {
+                gate.classes.set(.closing, for: protectionClass)
+            }
+            for protectionClass in kept.classes {
+                gate.classes.set(.openFilesOnly, for: protectionClass)
+            }
         }
         // Reads that passed the gate must have filled their pages before the pages are dropped.
         var isLate = false
-        forEachContext {
+        gate.contexts.forEach {
             if !$0.drain(wiping: false, patience: end - SystemClock.monotonic()) { isLate = true }
         }
 
@@ -69,17 +73,17 @@ extension Volume {
         }
         // Past the deadline, write-backs that wait for buffer space fail, and the lock goes on
         // without them.
-        if report.deadlinePassed { step(of: eviction) { pending.refuse(true) } }
+        if report.deadlinePassed { gate.evictions.step(of: eviction) { pending.refuse(true) } }
 
-        step(of: eviction) {
+        gate.evictions.step(of: eviction) {
             close(closing)
             loadKeys(of: kept, patience: .zero)
-            keyring.evict(classes)
+            gate.keyring.evict(classes)
             forgetUnusedKeys(of: kept)
         }
         let wipeEnd = max(end, SystemClock.monotonic() + Volume.wipePatience)
         report.deadlinePassed = !wipeContexts(until: wipeEnd) || report.deadlinePassed
-        step(of: eviction) {
+        gate.evictions.step(of: eviction) {
             forgetFileKeys(of: closing)
         }
         // The lock is done. State S4 also says that the data is in the backing files (row L1).
@@ -96,14 +100,14 @@ extension Volume {
         of classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet
     ) {
         let closing = classes.subtracting(keepOpenFiles)
-        let eviction = beginEviction()
+        let eviction = gate.evictions.begin()
         pending.refuse(true)
-        step(of: eviction) {
+        gate.evictions.step(of: eviction) {
             for protectionClass in keepOpenFiles.intersection(classes).classes {
-                gate.set(.openFilesOnly, for: protectionClass)
+                gate.classes.set(.openFilesOnly, for: protectionClass)
             }
             close(closing)
-            keyring.evict(classes)
+            gate.keyring.evict(classes)
             forgetUnusedKeys(of: keepOpenFiles.intersection(classes))
             forgetFileKeys(of: closing)
         }
@@ -111,7 +115,7 @@ extension Volume {
 
     /// Wipes the keys of files that no program has open.
     private func forgetUnusedKeys(of kept: ProtectionClassSet) {
-        forEachOpenFile(of: kept) { file in
+        nodes.open.forEachFile(of: kept) { file in
             if file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 {
                 file.key.forget()
             }
@@ -124,37 +128,23 @@ extension Volume {
     }
 
     private func close(_ classes: ProtectionClassSet) {
-        for protectionClass in classes.classes { gate.set(.closed, for: protectionClass) }
+        for protectionClass in classes.classes { gate.classes.set(.closed, for: protectionClass) }
     }
 
     /// Wipes the file keys. Then opens class B's gate for new files, not before: `openFilesOnly`
     /// admits each file whose key is in memory. A read would fill pages that nothing drops.
     private func forgetFileKeys(of classes: ProtectionClassSet) {
-        forEachOpenFile(of: classes) { $0.key.forget() }
+        nodes.open.forEachFile(of: classes) { $0.key.forget() }
         if classes.contains(.completeUnlessOpen) {
-            gate.set(.openFilesOnly, for: .completeUnlessOpen)
+            gate.classes.set(.openFilesOnly, for: .completeUnlessOpen)
         }
-    }
-
-    // MARK: One at a time
-
-    private func beginEviction() -> UInt64 {
-        evictionLock.withLock {
-            currentEviction += 1
-            return currentEviction
-        }
-    }
-
-    /// Runs `body` unless a later eviction or admission has begun. `body` must not wait.
-    private func step(of eviction: UInt64, _ body: () -> Void) {
-        evictionLock.withLock { if eviction == currentEviction { body() } }
     }
 
     /// Waits for requests under way and wipes cipher contexts and plaintext. Returns false if a
     /// request did not end in time.
     private func wipeContexts(until end: Duration) -> Bool {
         var isComplete = true
-        forEachContext {
+        gate.contexts.forEach {
             if !$0.drain(wiping: true, patience: end - SystemClock.monotonic()) {
                 isComplete = false
             }
@@ -164,16 +154,20 @@ extension Volume {
 
     /// Classes whose files can be opened now. A class whose key has just come is included only
     /// after `admit`.
-    public var available: ProtectionClassSet { gate.open.intersection(keyring.available) }
+    public var available: ProtectionClassSet {
+        gate.classes.open.intersection(gate.keyring.available)
+    }
 
     /// Opens the gate for classes whose keys are now in the keyring. Does no work per file (row
     /// L4). Right after a lock it waits for the drops that the lock began (`PageDrops`), for a
     /// moment at most.
     public func admit(_ classes: ProtectionClassSet) {
-        let eviction = beginEviction()
-        drops.open(classes) {
-            step(of: eviction) {
-                for protectionClass in classes.classes { gate.set(.open, for: protectionClass) }
+        let eviction = gate.evictions.begin()
+        gate.drops.open(classes) {
+            gate.evictions.step(of: eviction) {
+                for protectionClass in classes.classes {
+                    gate.classes.set(.open, for: protectionClass)
+                }
             }
         }
         refusals.letGo()
@@ -182,29 +176,10 @@ extension Volume {
     /// Whether the kernel may hold mapped pages of these classes that it has not written back.
     public func mayHaveDirtyPages(in classes: ProtectionClassSet) -> Bool {
         var isMapped = false
-        forEachOpenFile(of: classes) {
+        nodes.open.forEachFile(of: classes) {
             if $0.uses.mappableHandles.load(ordering: .relaxed) > 0 { isMapped = true }
         }
         return isMapped
-    }
-
-    /// Runs `body` for each open file of these classes. `body` must not wait for the backing store.
-    ///
-    /// A thread that closes a file takes these locks while it still holds the file. So the last
-    /// reference, whose release closes the descriptor, never falls to the thread that locks.
-    private func forEachOpenFile(
-        of classes: ProtectionClassSet, _ body: (OpenFile) -> Void
-    ) {
-        openNodesLock.withLock {
-            for node in openNodes.values {
-                if let file = node.file, classes.contains(file.protectionClass) { body(file) }
-            }
-            examined.withLock { examined in
-                for file in examined.values where classes.contains(file.protectionClass) {
-                    body(file)
-                }
-            }
-        }
     }
 
     /// Loads the keys of open files that stay usable while locked. A descriptor from before a
@@ -212,7 +187,7 @@ extension Volume {
     /// again until `patience` is over: that request may wait for the backing store.
     private func loadKeys(of kept: ProtectionClassSet, patience: Duration) {
         let end = SystemClock.monotonic() + patience
-        forEachOpenFile(of: kept) { file in
+        nodes.open.forEachFile(of: kept) { file in
             guard !file.hasKey, file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
             else { return }
             var isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
@@ -247,13 +222,13 @@ extension Volume {
             }
             return false
         }
-        let open = openNodesLock.withLock { openNodes }
-        var nodes = open.values.filter(isMeant)
-        guard closed else { return nodes }
+        let open = nodes.open.all
+        let files = open.values.filter(isMeant)
+        guard closed else { return files }
         // The kernel knows many nodes, and few of them have pages.
-        nodes += table.all { $0.hasCachedPages.load(ordering: .relaxed) }
+        return files
+            + nodes.table.all { $0.hasCachedPages.load(ordering: .relaxed) }
             .filter { open[ObjectIdentifier($0)] == nil && isMeant($0) }
-        return nodes
     }
 
     /// Makes the kernel drop the nodes' pages, on separate threads: a write-back that never ends
@@ -266,8 +241,10 @@ extension Volume {
             while let index = progress.next() {
                 let node = nodes[index]
                 let isDone =
-                    drops.announce(for: node.protectionClass ?? .none)
-                    && drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
+                    gate.drops.announce(for: node.protectionClass ?? .none)
+                    && gate.drops.perform({ isClosed(node) }) {
+                        kernel.invalidateContent(of: node.id)
+                    }
                 if !isDone { keepInMind(node) }
                 progress.finish(index)
             }

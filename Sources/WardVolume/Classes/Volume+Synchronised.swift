@@ -31,7 +31,7 @@ extension Volume {
 
     /// Returns the nearest marked directory that `directory` is or lies in; nil if there is none.
     func markedDirectory(over directory: Node) -> Node? {
-        guard hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
+        guard rules.hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
         var current = directory
         while true {
             // Each directory with a node below it has its state in memory.
@@ -44,7 +44,7 @@ extension Volume {
     /// Like `markedDirectory(over:)`, for a file by each of its known names. Also returns the name
     /// that is inside.
     func markedDirectory(overAnyNameOf node: Node) -> (marked: Node, link: NodeLink)? {
-        guard hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
+        guard rules.hasMarks.load(ordering: .sequentiallyConsistent) else { return nil }
         for link in node.allLinks {
             if let marked = markedDirectory(over: link.parent) { return (marked, link) }
         }
@@ -136,7 +136,7 @@ extension Volume {
     /// waits for; a record lock and shared `longNames` are none.
     func awaitClassDecisions() {
         var begun: [ObjectIdentifier: UInt64] = [:]
-        forEachContext { context in
+        gate.contexts.forEach { context in
             let count = context.classDecisions.load(ordering: .sequentiallyConsistent)
             if count & 1 == 1 { begun[ObjectIdentifier(context)] = count }
         }
@@ -145,7 +145,7 @@ extension Volume {
             usleep(pause)
             pause = min(pause * 2, 5000)
             var waiting: [ObjectIdentifier: UInt64] = [:]
-            forEachContext { context in
+            gate.contexts.forEach { context in
                 let count = context.classDecisions.load(ordering: .sequentiallyConsistent)
                 if begun[ObjectIdentifier(context)] == count {
                     waiting[ObjectIdentifier(context)] = count
@@ -169,10 +169,10 @@ extension Volume {
             type == S_IFREG || type == S_IFDIR
         else { return }
         awaitClassDecisions()
-        let node = table.retain(inode: UInt64(status.st_ino), type: type)
+        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: type)
         node.addLink(to, stored)
         guard type == S_IFDIR else {
-            defer { table.release(node, lookups: 1) }
+            defer { nodes.table.release(node, lookups: 1) }
             guard let own = try? protectionClass(of: node, context), !own.isForSynchronised else {
                 return
             }
@@ -183,22 +183,13 @@ extension Volume {
                     caller: caller))
         }
         // The directory may hold a million files, and a program may move it in and out without end.
-        guard arrivalsWaiting.load(ordering: .relaxed) < Volume.maximumArrivals else {
-            table.release(node, lookups: 1)
-            return report(
-                .note(
-                    "\(path(of: marked)) is synchronised: too many directories are moved into it to "
-                        + "look at each; ward audit does"))
-        }
-        arrivalsWaiting.add(1, ordering: .relaxed)
-        arrivals.add { [self] in
-            defer { arrivalsWaiting.subtract(1, ordering: .relaxed) }
+        let isTaken = rules.addArrival { [self] in
             guard let context = try? WorkerContext(allocatingFor: self) else {
                 report(
                     .note(
                         "\(path(of: marked)) is synchronised: there is too little memory to look at "
                             + "\(path(of: node)), which was moved into it; ward audit does"))
-                return table.release(node, lookups: 1)
+                return nodes.table.release(node, lookups: 1)
             }
             let found = protectedFiles(below: node, context)
             if let strongest = found.strongest {
@@ -208,12 +199,15 @@ extension Volume {
                         marked: path(of: marked), operation: operation.rawValue,
                         files: found.count, caller: caller))
             }
-            table.release(node, lookups: 1)
+            nodes.table.release(node, lookups: 1)
         }
+        guard !isTaken else { return }
+        nodes.table.release(node, lookups: 1)
+        report(
+            .note(
+                "\(path(of: marked)) is synchronised: too many directories are moved into it to "
+                    + "look at each; ward audit does"))
     }
-
-    /// How many directories may wait to be looked through.
-    static let maximumArrivals = 64
 
     /// The files above C below a directory.
     private struct ProtectedFiles {
@@ -231,7 +225,7 @@ extension Volume {
         // All stay retained to the end: a directory's node must stay in the table while there are
         // nodes below it.
         var directories: [Node] = [top]
-        defer { for node in directories.dropFirst() { table.release(node, lookups: 1) } }
+        defer { for node in directories.dropFirst() { nodes.table.release(node, lookups: 1) } }
         var next = 0
         while next < directories.count {
             let directory = directories[next]
@@ -248,7 +242,7 @@ extension Volume {
                 guard let status = try? storage.fstatat(descriptor.rawValue, name) else { continue }
                 let type = status.st_mode & S_IFMT
                 guard type == S_IFDIR || type == S_IFREG else { continue }
-                let node = table.retain(inode: UInt64(status.st_ino), type: type)
+                let node = nodes.table.retain(inode: UInt64(status.st_ino), type: type)
                 // A node that is known already may have moved since: its own name is newer.
                 node.addFirstLink(directory, name)
                 if type == S_IFDIR {
@@ -258,7 +252,7 @@ extension Volume {
                 if let own = try? protectionClass(of: node, context), !own.isForSynchronised {
                     found.add(own)
                 }
-                table.release(node, lookups: 1)
+                nodes.table.release(node, lookups: 1)
             }
         }
         return found

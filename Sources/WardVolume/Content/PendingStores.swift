@@ -54,6 +54,8 @@ final class PendingStores: Sendable {
         let pageCount: Int
     }
 
+    /// Stores the pages.
+    let queue = SerialQueue("ward-store")
     private let state = Mutex(State())
     /// Signalled when a run is stored, and when `refuse` changes.
     private let changes = FutexWord()

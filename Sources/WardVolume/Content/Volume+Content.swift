@@ -144,13 +144,13 @@ extension Volume {
         try enter(file, operation, caller, context)
         // The kernel writes a mapped page back because its class is closing.
         let mayStoreLater =
-            operation == .writeBack && gate.state(of: file.protectionClass) == .closing
+            operation == .writeBack && gate.classes.state(of: file.protectionClass) == .closing
         let before = file.headers.stored
-        let epochNow = beginWrite(context)
+        let epochNow = durability.beginWrite(context)
         let sealingEpoch = sealingEpoch(file, epochNow)
         let isFirstHeader = file.header == nil
-        if isFirstHeader { unsyncedHeaders.begin() }
-        defer { if isFirstHeader { unsyncedHeaders.end() } }
+        if isFirstHeader { durability.unsynced.headers.begin() }
+        defer { if isFirstHeader { durability.unsynced.headers.end() } }
         do throws(Errno) {
             if file.header == nil || file.header!.wrappedKey.isEmpty { try makeKey(file) }
             let plain = context.plain
@@ -203,13 +203,13 @@ extension Volume {
             }
         } catch {
             restoreHeader(file, before)
-            endWrite(context)
+            durability.endWrite(context)
             context.unlockContent()
             throw error
         }
         // Only ciphertext from here on: a lock may proceed while the backing store is slow.
         context.unlockContent()
-        defer { endWrite(context) }
+        defer { durability.endWrite(context) }
         if mayStoreLater, newSize == oldSize, !file.extent.needsMending {
             try storeLater(file, firstPage: first, count: count, sealed, epoch: epochNow)
             noteChange(file)

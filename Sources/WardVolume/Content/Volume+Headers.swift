@@ -12,7 +12,7 @@ extension Volume {
         let key = try SecretBytes(random: 32)
         let wrapped: [UInt8]
         do throws(KeyringError) {
-            wrapped = try keyring.wrap(key, for: file.protectionClass)
+            wrapped = try gate.keyring.wrap(key, for: file.protectionClass)
         } catch {
             throw error == .unavailable ? .notPermitted : .noMemory
         }
@@ -48,17 +48,17 @@ extension Volume {
         _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
     ) throws(Errno) {
         let isFirst = file.header == nil
-        if isFirst { unsyncedHeaders.begin() }
-        defer { if isFirst { unsyncedHeaders.end() } }
+        if isFirst { durability.unsynced.headers.begin() }
+        defer { if isFirst { durability.unsynced.headers.end() } }
         try writeKeylessHeader(file, protectionClass, keepsTimes: keepsTimes)
     }
 
     /// Like `makeKeylessHeader`, and syncs. A file that has a header keeps it.
     func makeDurableHeader(_ file: OpenFile, _ protectionClass: ProtectionClass) throws(Errno) {
         guard file.header == nil else { return try syncData(file) }
-        unsyncedHeaders.begin()
+        durability.unsynced.headers.begin()
         var isDurable = false
-        defer { unsyncedHeaders.end(isDurable: isDurable) }
+        defer { durability.unsynced.headers.end(isDurable: isDurable) }
         try writeKeylessHeader(file, protectionClass, keepsTimes: true)
         try syncData(file)
         isDurable = true
@@ -122,7 +122,7 @@ extension Volume {
                 file.extent.cutFailedBehindHeader(needsSync: false)
             }
         }
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
     }
 
     /// Makes a cut durable before the file gets another key. Pages that a power cut brings back
@@ -160,7 +160,7 @@ extension Volume {
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
         file.headers.replaced(with: new)
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
     }
 
     func makeSparse(_ file: OpenFile) throws(Errno) {

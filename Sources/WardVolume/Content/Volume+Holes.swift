@@ -96,8 +96,8 @@ extension Volume {
         }
         old.copyMemory(from: sealed, byteCount: pages.count * pageBytes)
         try enter(file, .allocate, caller, context)
-        let epoch = sealingEpoch(file, beginWrite(context))
-        defer { endWrite(context) }
+        let epoch = sealingEpoch(file, durability.beginWrite(context))
+        defer { durability.endWrite(context) }
         do throws(Errno) {
             context.usePlain(pageBytes)
             let plain = context.plain

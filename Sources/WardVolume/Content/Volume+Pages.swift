@@ -29,7 +29,7 @@ extension Volume {
     /// held.
     @inline(__always)
     func isAdmitted(_ file: OpenFile, _ operation: ContentOperation = .read) -> Bool {
-        switch gate.state(of: file.protectionClass) {
+        switch gate.classes.state(of: file.protectionClass) {
         case .open: true
         case .closing: operation == .writeBack
         case .openFilesOnly: file.hasKey || file.sizeBytes == 0
@@ -60,7 +60,7 @@ extension Volume {
         do throws(KeyringError) {
             var key: SecretBytes?
             try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
-                key = try keyring.unwrap(bytes, for: header.protectionClass)
+                key = try gate.keyring.unwrap(bytes, for: header.protectionClass)
             }
             return key.take()!
         } catch .unavailable {
@@ -234,7 +234,7 @@ extension Volume {
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, _ operation: ContentOperation,
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
-        guard hasDoubt.load(ordering: .acquiring) else { return }
+        guard durability.doubt.isOpen else { return }
         let prefix = RecordPrefix(reading: sealed + layout.recordOffset(ofPage: page))
         let (length, isLast) = expectation(file, page)
         if Int(prefix.length) == length, prefix.isFinal == isLast { return }
@@ -257,14 +257,14 @@ extension Volume {
         if let before = try lastPageWithData(file.descriptor, before: page), before >= 0 {
             candidates.append(before)
         }
-        let perBlock = max(1, blockBytes / layout.pageBytes)
+        let perBlock = max(1, store.traits.blockBytes / layout.pageBytes)
         candidates += ((page / perBlock) * perBlock..<max(page, (page / perBlock) * perBlock))
         if let last = try lastPageWithData(file.descriptor, before: lastPage + 1) {
             candidates.append(max(last, page))
         }
         for candidate in candidates {
             let epoch = try authenticatedEpoch(file, candidate, operation, caller, context)
-            if let epoch, isDoubtful(epoch) { return true }
+            if let epoch, durability.doubt.contains(epoch) { return true }
         }
         return false
     }

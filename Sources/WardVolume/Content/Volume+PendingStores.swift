@@ -28,7 +28,7 @@ extension Volume {
             throw error
         }
         if !added.isFirst { letGo(file) }
-        if added.needsStorer { storer.add { [self] in storePending() } }
+        if added.needsStorer { pending.queue.add { [self] in storePending() } }
         withExtendedLifetime(node) {}
     }
 
@@ -36,7 +36,7 @@ extension Volume {
     /// handle, still open, rules out the last close, which takes them in order.
     private func hold(_ file: OpenFile) {
         let node = file.node
-        table.retain(node)
+        nodes.table.retain(node)
         node.openLock.withLock(outOfOrder: .storeLater) { file.uses.all.value += 1 }
     }
 
@@ -44,7 +44,7 @@ extension Volume {
     private func letGo(_ file: OpenFile) {
         let node = file.node
         node.openLock.withLock(outOfOrder: .storeLater) { file.uses.all.value -= 1 }
-        table.release(node, lookups: 1)
+        nodes.table.release(node, lookups: 1)
     }
 
     /// Stores runs of pages until none are left. Has a thread of its own, because the backing store
@@ -64,7 +64,7 @@ extension Volume {
             }
             if pending.finish(run) {
                 release(run.file, nil)
-                table.release(run.node, lookups: 1)
+                nodes.table.release(run.node, lookups: 1)
             }
         }
     }
@@ -103,14 +103,14 @@ extension Volume {
     }
 
     private func awaitStores(of file: OpenFile) {
-        pending.wait(retry: { storer.retry() }) {
+        pending.wait(retry: { pending.queue.retry() }) {
             file.pendingPages.areNone
         }
     }
 
     /// Waits until all accepted pages of epochs before `epoch` are stored.
     func awaitStores(before epoch: UInt32) {
-        pending.wait(retry: { storer.retry() }) { !pending.holdsPages(before: epoch) }
+        pending.wait(retry: { pending.queue.retry() }) { !pending.holdsPages(before: epoch) }
     }
 
     /// Counts a failed store of acknowledged pages as a failed sync, so that `fsync` reports it.
@@ -123,7 +123,7 @@ extension Volume {
     /// Waits for the backing store when the volume closes, and reports the files whose pages it did
     /// not take in time.
     func finishPending(within patience: Duration) {
-        storer.retry()
+        pending.queue.retry()
         guard !pending.wait(until: SystemClock.monotonic() + patience) else { return }
         for node in pending.nodes {
             report(

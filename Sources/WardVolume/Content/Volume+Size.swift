@@ -73,7 +73,7 @@ extension Volume {
         guard let link = file.node.link else { return true }
         guard try directoryState(of: link.parent).gives(file.protectionClass) else { return true }
         // After a power cut the file may again have its name in a directory of another class.
-        if movedFiles.contains(file.node.inode) { return true }
+        if durability.unsynced.movedFiles.contains(file.node.inode) { return true }
         if try storage.fstat(file.descriptor).st_nlink > 1 { return true }
         let size =
             (try? storage.listxattr(
@@ -91,8 +91,8 @@ extension Volume {
         try readPage(file, newLast, to: context.sealed)
         try examine(file, page: newLast, context.sealed, operation, caller, context)
         try enter(file, operation, caller, context)
-        let epochNow = sealingEpoch(file, beginWrite(context))
-        defer { endWrite(context) }
+        let epochNow = sealingEpoch(file, durability.beginWrite(context))
+        defer { durability.endWrite(context) }
         let length = newSize - layout.start(ofPage: newLast)
         let capacity = layout.capacity(ofPage: newLast)
         do throws(Errno) {
@@ -183,8 +183,8 @@ extension Volume {
         try readPage(file, oldLast, to: sealed)
         try examine(file, page: oldLast, sealed, operation, caller, context)
         try enter(file, operation, caller, context)
-        let epochNow = sealingEpoch(file, beginWrite(context))
-        defer { endWrite(context) }
+        let epochNow = sealingEpoch(file, durability.beginWrite(context))
+        defer { durability.endWrite(context) }
         do throws(Errno) {
             context.usePlain(2 * pageBytes)
             try decode(file, page: oldLast, sealed, to: context.plain, context)

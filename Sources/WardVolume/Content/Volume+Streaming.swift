@@ -25,8 +25,8 @@ extension Volume {
         let range =
             layout.page(at: offset) * pageBytes..<layout.page(at: offset + count - 1) * pageBytes
         let begin = storage.nanoseconds()
-        guard streaming.isWelcome(at: begin) else { return }
-        try streaming.telling(of: file) { growth throws(Errno) in
+        guard store.streaming.isWelcome(at: begin) else { return }
+        try store.streaming.telling(of: file) { growth throws(Errno) in
             do throws(Errno) {
                 try storage.beginWriting(file.descriptor, range)
                 guard let passed = growth.note(range) else { return }
@@ -41,6 +41,6 @@ extension Volume {
                 throw error
             }
         }
-        streaming.noteTime(begin, storage.nanoseconds())
+        store.streaming.noteTime(begin, storage.nanoseconds())
     }
 }

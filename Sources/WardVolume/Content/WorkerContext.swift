@@ -57,7 +57,7 @@ public final class WorkerContext: @unchecked Sendable {
         nameA = .allocate(capacity: 512)
         nameB = .allocate(capacity: 512)
         nonces = .allocate(byteCount: WorkerContext.noncePoolBytes, alignment: 16)
-        volume.register(self)
+        volume.gate.contexts.register(self)
     }
 
     /// Ends the process where there is no memory: its callers can't go on without.
@@ -70,7 +70,7 @@ public final class WorkerContext: @unchecked Sendable {
     }
 
     deinit {
-        volume.unregister(self)
+        volume.gate.contexts.unregister(self)
         explicit_bzero(plain, plainHighWater)
         TransferMemory.unmap(sealed, 2 * WorkerContext.bufferBytes)
         nameA.deallocate()

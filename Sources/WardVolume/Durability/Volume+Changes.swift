@@ -4,16 +4,6 @@ import WardSystem
 
 // Notes of a change to a file: its epoch, its time, and the size hint that has to follow.
 extension Volume {
-    /// Announces the epoch that the pages of this request will carry. A durable point waits for
-    /// `endWrite`.
-    func beginWrite(_ context: WorkerContext) -> UInt32 {
-        while true {
-            let now = epoch.load(ordering: .sequentiallyConsistent)
-            context.epochInUse.store(now, ordering: .sequentiallyConsistent)
-            if epoch.load(ordering: .sequentiallyConsistent) == now { return now }
-        }
-    }
-
     /// Returns the epoch to put into pages of `file`, for a request that announced `now`.
     ///
     /// In a file that may have findings, new pages keep the doubtful epoch. Otherwise a program
@@ -22,18 +12,13 @@ extension Volume {
     /// comes before the state record without it.
     @inline(__always)
     func sealingEpoch(_ file: OpenFile, _ now: UInt32) -> UInt32 {
-        guard hasDoubt.load(ordering: .acquiring), !file.notes.isBeyondDoubt.value else {
-            return now
-        }
-        return doubtful.last?.upperBound ?? now
+        guard durability.doubt.isOpen, !file.notes.isBeyondDoubt.value else { return now }
+        return durability.doubt.intervals.last?.upperBound ?? now
     }
-
-    @inline(__always)
-    func endWrite(_ context: WorkerContext) { context.epochInUse.store(0, ordering: .releasing) }
 
     func noteChange(_ file: OpenFile) {
         file.times.changed(at: storage.coarseNanoseconds())
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
     }
 
     /// Cuts off the size hint, or other bytes behind the last page, before the size changes.

@@ -8,13 +8,12 @@ import WardSystem
 extension Volume {
     /// Whether a durable point is due: something was written since the last one.
     public var hasUnsyncedChanges: Bool {
-        isDirty.load(ordering: .relaxed)
-            || (isEpochDue.load(ordering: .relaxed) && !isEpochHeld.load(ordering: .relaxed))
+        durability.dirt.needsPoint
     }
 
     /// About how many bytes were written since the last durable point. Includes bytes that a
     /// program synced itself.
-    public var unsyncedBytes: Int { max(0, unsynced.load(ordering: .relaxed)) }
+    public var unsyncedBytes: Int { durability.dirt.unsyncedBytes }
 
     /// Makes everything written so far durable and advances the epoch. The daemon calls it every
     /// few minutes of activity, at a lock and at shutdown, from a thread that is no worker.
@@ -23,11 +22,11 @@ extension Volume {
     /// Ends the volume after the last request: writes hints, makes a durable point and marks the
     /// volume clean.
     public func close() throws(Errno) {
-        ahead.stop()
-        removedFiles.finish()
+        store.ahead.stop()
+        store.removedFiles.finish()
         finishPending(within: Volume.closePatience)
         background.drain()
-        for node in nodesWithOpenFile {
+        for node in nodes.open.all.values {
             guard let file = node.file else { continue }
             file.lock.withWriteLock {
                 putHint(file)
@@ -37,16 +36,12 @@ extension Volume {
         try durablePoint(closing: true)
     }
 
-    private var nodesWithOpenFile: [Node] {
-        openNodesLock.withLock { Array(openNodes.values) }
-    }
-
     /// Finishes failed cuts behind open files, so that a durable point stores their present size.
     /// Returns the first file and error if a cut fails again. The file's next sync or the next
     /// durable point then retries.
     func finishCuts() -> (path: String, error: Errno)? {
         var failure: (path: String, error: Errno)?
-        for node in nodesWithOpenFile {
+        for node in nodes.open.all.values {
             // The handle keeps the file open meanwhile: another thread could reopen and change a
             // closed file.
             let file = node.openLock.withLock {
@@ -72,14 +67,14 @@ extension Volume {
     /// Holds the epoch while a backup is made. Durable points still sync, but the epoch and the
     /// state record stay. So the copied record is right for each copied page. `close` advances the
     /// epoch even so.
-    public func holdEpoch(_ isHeld: Bool) { isEpochHeld.store(isHeld, ordering: .relaxed) }
+    public func holdEpoch(_ isHeld: Bool) { durability.dirt.holdEpoch(isHeld) }
 
     private func durablePoint(closing: Bool) throws(Errno) {
         if isReadOnly { return }
         let failure = finishCuts()
-        try syncEverything(closing: closing)
+        try durability.advance(closing: closing) { awaitWrites(before: $0, closing: closing) }
         if let failure, !closing {
-            isDirty.store(true, ordering: .relaxed)
+            durability.dirt.noteChange()
             report(
                 .note(
                     "no durable point: the store can't cut \(failure.path) to its size: \(failure.error)"
@@ -89,106 +84,10 @@ extension Volume {
         }
     }
 
-    private func syncEverything(closing: Bool) throws(Errno) {
-        try durablePointLock.withLock { () throws(Errno) in
-            if !closing, isEpochHeld.load(ordering: .relaxed) { return try syncStore() }
-            isEpochDue.store(false, ordering: .relaxed)
-            isDirty.store(false, ordering: .relaxed)
-            let covered = unsynced.exchange(0, ordering: .relaxed)
-            // After a failure the epoch has advanced already. Only the record's epoch and one more
-            // are excused after a power cut. At the end of the numbers the last epoch stays in use,
-            // and its pages stay in doubt.
-            let now = min(recordedEpoch, VolumeStateRecord.lastEpoch - 1) + 1
-            epoch.store(now, ordering: .sequentiallyConsistent)
-            // Wait for requests that began under the old epoch: the sync below must cover their
-            // writes. No lock is held, because the backing store may hang and a lock must not wait
-            // for it.
-            while isWriting(before: now) { usleep(50) }
-            // Wait also for pages that were accepted at a lock. `close` has waited for them
-            // already, for a limited time.
-            if !closing { awaitStores(before: now) }
-            do throws(Errno) {
-                try syncBackingStore()
-                if !lastDurablePointFailed.load(ordering: .relaxed) {
-                    namesDurableBefore.store(now, ordering: .releasing)
-                }
-                if lastDurablePointFailed.load(ordering: .relaxed) {
-                    if closing { report(.note("the volume stays marked as in use: a sync failed")) }
-                    return
-                }
-                try VolumeRoot.writeState(
-                    VolumeStateRecord(isInUse: !closing, epoch: now, doubtful: doubtful),
-                    rootDescriptor, keys, storage)
-                recordedEpoch = now
-            } catch {
-                isDirty.store(true, ordering: .relaxed)
-                unsynced.wrappingAdd(covered, ordering: .relaxed)
-                report(.note("a durable point failed: \(error)"))
-                throw error
-            }
-        }
-    }
-
-    /// Makes a durable point without a new epoch. The caller holds `durablePointLock`.
-    private func syncStore() throws(Errno) {
-        isDirty.store(false, ordering: .relaxed)
-        let covered = unsynced.exchange(0, ordering: .relaxed)
-        do throws(Errno) {
-            try syncBackingStore()
-        } catch {
-            isDirty.store(true, ordering: .relaxed)
-            unsynced.wrappingAdd(covered, ordering: .relaxed)
-            report(.note("a durable point failed: \(error)"))
-            throw error
-        }
-        // The state record has to follow when the epoch advances.
-        isEpochDue.store(true, ordering: .relaxed)
-    }
-
-    /// Makes all earlier writes and names durable, syncfs(2). Throws `EIO` if another sync failed
-    /// since `failures` (a value of `syncFailures`). That sync may have lost earlier writes, and
-    /// the kernel reported the failure only to its caller.
-    func syncBackingStore(since failures: UInt64? = nil) throws(Errno) {
-        let failures = failures ?? syncFailures.load(ordering: .acquiring)
-        let names = namesMade.load(ordering: .acquiring)
-        let (classes, headers) = (unsyncedClasses.made, unsyncedHeaders.made)
-        let remembered = [unsyncedKeys, unsyncedCuts, movedFiles].map { ($0, $0.notesMade) }
-        try storeSyncLock.withLock { () throws(Errno) in
-            do throws(Errno) {
-                removedFiles.noteSync()
-                try storage.syncfs(rootDescriptor)
-                // A backing file system that shut itself down reports it only here
-                // (`Syscall.syncFileSystem`).
-                try storage.fsync(rootDescriptor)
-            } catch {
-                noteFailedStoreSync()
-                throw error
-            }
-            streaming.settle()
-            guard syncFailures.load(ordering: .acquiring) == failures else { throw .ioError }
-            guard !lastDurablePointFailed.load(ordering: .relaxed) else { return }
-            for (files, notes) in remembered { files.forget(through: notes) }
-            unsyncedClasses.noteSync(of: classes)
-            unsyncedHeaders.noteSync(of: headers)
-            namesSynced.store(names, ordering: .releasing)
-        }
-    }
-
-    private func isWriting(before now: UInt32) -> Bool {
-        var result = false
-        forEachContext { context in
-            let used = context.epochInUse.load(ordering: .sequentiallyConsistent)
-            if used != 0, used < now { result = true }
-        }
-        return result
-    }
-
-    /// Advances past an epoch that pages carry although the state record is older. The next durable
-    /// point records it.
-    func skipEpochs(through seen: UInt32) {
-        durablePointLock.withLock {
-            guard seen < .max - 2, recordedEpoch <= seen else { return }
-            recordedEpoch = seen
-        }
+    /// Waits for requests that began before the epoch `now`, and for pages that were accepted at a
+    /// lock before it. `close` has waited for these pages already, for a limited time.
+    private func awaitWrites(before now: UInt32, closing: Bool) {
+        while gate.contexts.areWriting(before: now) { usleep(50) }
+        if !closing { awaitStores(before: now) }
     }
 }

@@ -10,22 +10,24 @@ extension Volume {
     /// point. Returns when no more can be read now, or when `shouldStop` says so. The doubt ends
     /// when every file was readable.
     public func mendDoubtfulFiles(shouldStop: () -> Bool) {
-        guard !isReadOnly, hasDoubt.load(ordering: .acquiring) else { return }
+        guard !isReadOnly, durability.doubt.isOpen else { return }
         guard let context = try? WorkerContext(allocatingFor: self) else {
-            return noteMendingDue(true)
+            return durability.doubt.noteMendingDue(true)
         }
-        noteMendingDue(false)
-        let before = halfDoneChanges
-        let intervals = doubtful
-        movedNodes.watch()
-        defer { for node in movedNodes.unwatch() { table.release(node, lookups: 1) } }
+        durability.doubt.noteMendingDue(false)
+        let before = durability.doubt.halfDoneChanges
+        let intervals = durability.doubt.intervals
+        names.movedNodes.watch()
+        defer { for node in names.movedNodes.unwatch() { nodes.table.release(node, lookups: 1) } }
         if mendDirectory(root, context, shouldStop, isWalk: true),
             mendMovedNodes(context, shouldStop)
         {
-            if !endDoubt(of: intervals, ifHalfDoneIs: before) { noteMendingDue(true) }
-        } else if ProtectionClass.allCases.allSatisfy({ gate.state(of: $0) == .open }) {
+            if !endDoubt(of: intervals, ifHalfDoneIs: before) {
+                durability.doubt.noteMendingDue(true)
+            }
+        } else if ProtectionClass.allCases.allSatisfy({ gate.classes.state(of: $0) == .open }) {
             // An unlock would not help: the next pass waits until the backing store works again.
-            noteMendingDue(true)
+            durability.doubt.noteMendingDue(true)
         }
     }
 
@@ -36,7 +38,7 @@ extension Volume {
         for _ in 0..<Volume.mostRoundsOfMoved {
             // A move that the backing store has done is noted when the request ends.
             let end = SystemClock.monotonic() + Volume.movePatience
-            while nameChanges.areUnderWay {
+            while names.changes.areUnderWay {
                 if shouldStop() || SystemClock.monotonic() > end { return false }
                 usleep(100)
             }
@@ -48,9 +50,9 @@ extension Volume {
 
     /// Mends the moved nodes that wait. Returns nil if none wait, false if one could not be read.
     private func mendThoseMoved(_ context: WorkerContext, _ shouldStop: () -> Bool) -> Bool? {
-        guard let moved = movedNodes.take() else { return false }
+        guard let moved = names.movedNodes.take() else { return false }
         if moved.isEmpty { return nil }
-        defer { for node in moved { table.release(node, lookups: 1) } }
+        defer { for node in moved { nodes.table.release(node, lookups: 1) } }
         for node in moved {
             guard let link = node.link else { continue }
             let isSeen =
@@ -81,16 +83,11 @@ extension Volume {
     func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
         // These intervals excuse cuts that are not finished.
         guard finishCuts() == nil else { return false }
-        let isMended = changeDoubt {
-            guard halfDone == before else { return false }
-            $0.removeAll { intervals.contains($0) }
-            return true
-        }
-        guard isMended else { return false }
+        guard durability.doubt.end(intervals, ifHalfDoneIs: before) else { return false }
         do throws(Errno) {
             try durablePoint()
         } catch {
-            changeDoubt { $0 = intervals + $0.filter { !intervals.contains($0) } }
+            durability.doubt.change { $0 = intervals + $0.filter { !intervals.contains($0) } }
             return false
         }
         report(
@@ -119,7 +116,7 @@ extension Volume {
             if shouldStop() { return false }
             // Moved nodes are mended early: each holds memory, and perhaps the file that it
             // replaced.
-            if isWalk, movedNodes.areWaiting, mendThoseMoved(context, shouldStop) == false {
+            if isWalk, names.movedNodes.areWaiting, mendThoseMoved(context, shouldStop) == false {
                 isComplete = false
             }
             let status: FileStatus
@@ -133,9 +130,9 @@ extension Volume {
             }
             let type = status.st_mode & S_IFMT
             guard type == S_IFDIR || type == S_IFREG else { continue }
-            let node = table.retain(inode: UInt64(status.st_ino), type: type)
+            let node = nodes.table.retain(inode: UInt64(status.st_ino), type: type)
             node.addLink(directory, name)
-            defer { table.release(node, lookups: 1) }
+            defer { nodes.table.release(node, lookups: 1) }
             if type == S_IFDIR {
                 if !mendDirectory(node, context, shouldStop, isWalk: isWalk) { isComplete = false }
             } else if !mendFile(node, context, shouldStop),
@@ -195,7 +192,7 @@ extension Volume {
             }
             guard isAdmitted else { return false }
         }
-        let before = halfDoneChanges
+        let before = durability.doubt.halfDoneChanges
         var walk = PageWalk(self, file)
         while true {
             if shouldStop() { return false }
@@ -210,7 +207,9 @@ extension Volume {
                     if page >= pages {
                         file.notes.isBeyondDoubt.value = true
                         // A half-done change may have been noted just before this.
-                        if halfDoneChanges != before { file.notes.isBeyondDoubt.value = false }
+                        if durability.doubt.halfDoneChanges != before {
+                            file.notes.isBeyondDoubt.value = false
+                        }
                         return true
                     }
                     try readPage(file, page, to: context.sealed)

@@ -11,7 +11,7 @@ extension Volume {
     func syncData(_ file: OpenFile) throws(Errno) {
         // A failure increases the file's count last, so that count is read first.
         let fileFailures = file.syncs.failures
-        let failures = syncFailures.load(ordering: .acquiring)
+        let failures = durability.syncFailures
         if file.syncs.mendedFailures.value != failures { try writeEndsAgain(file) }
         try sync(file, dataOnly: true)
         // The kernel told the failure to another thread that shares the descriptor.
@@ -19,13 +19,13 @@ extension Volume {
         file.syncs.mendedFailures.value = failures
         file.headers.synced()
         file.syncState.synced()
-        unsyncedKeys.forget(file.node.inode)
+        durability.unsynced.keys.forget(file.node.inode)
     }
 
     /// Syncs a file. Notes a failure, so that each handle reports it once. If this does not throw,
     /// another thread's sync may still have failed meanwhile: see `FileSyncs.failures`.
     func sync(_ file: OpenFile, dataOnly: Bool) throws(Errno) {
-        removedFiles.noteSync()
+        store.removedFiles.noteSync()
         try file.syncs.group.sync(isFull: !dataOnly) { isFull throws(Errno) in
             do throws(Errno) {
                 if isFull {
@@ -35,7 +35,7 @@ extension Volume {
                 }
                 // The sync does not see the failure of a streamed write. Wait until the streaming
                 // thread has noted it.
-                streaming.settle(file)
+                store.streaming.settle(file)
             } catch {
                 noteFailedSync(of: file, error)
                 throw error
@@ -45,24 +45,15 @@ extension Volume {
 
     /// Whether a sync has failed since the last reliable sync of this file.
     func mayHaveLostPages(_ file: OpenFile) -> Bool {
-        file.syncs.mendedFailures.value != syncFailures.load(ordering: .acquiring)
+        file.syncs.mendedFailures.value != durability.syncFailures
     }
 
     /// Notes a failed sync of a file. The file is in doubt until it was read from the disk and
     /// mended. Each handle reports the failure once.
     func noteFailedSync(of file: OpenFile, _ error: Errno) {
-        syncFailures.add(1, ordering: .acquiringAndReleasing)
+        durability.noteSyncFailure()
         noteHalfDone(file, "a sync failed")
         file.syncs.noteFailure(error)
-    }
-
-    /// Notes a failed sync of the whole backing store. In this mount no epoch counts as durable
-    /// from now on. Lost pages show only when memory drops them, in any file. They are excused
-    /// until the next pass, as after a power cut.
-    func noteFailedStoreSync() {
-        syncFailures.add(1, ordering: .acquiringAndReleasing)
-        lastDurablePointFailed.store(true, ordering: .relaxed)
-        doubt(through: recordedEpoch &+ 1)
     }
 
     /// Writes the first and the last page again, as they are read now: they define what the file is

@@ -13,7 +13,7 @@ import WardSystem
 extension Volume {
     /// Longest plaintext name whose encryption fits in 255 bytes.
     static let longestShortName = 175
-    static let longNamePrefix = UInt8(ascii: "~")
+    package static let longNamePrefix = UInt8(ascii: "~")
 
     /// Writes the stored name, zero-terminated, to `out` (512 bytes). True where the name is a long
     /// one. Throws `ENAMETOOLONG` above 255 bytes, `EINVAL` for none.
@@ -101,7 +101,7 @@ extension Volume {
 
 extension VolumeKeys {
     /// Lends the sealed name, ciphertext ‖ tag.
-    func withSealedName<R>(
+    package func withSealedName<R>(
         _ name: UnsafeRawBufferPointer, _ directoryID: [UInt8],
         _ body: (UnsafeRawBufferPointer) -> R
     ) -> R {
@@ -120,7 +120,8 @@ extension VolumeKeys {
 
     /// Returns the plaintext of a stored name (a short name, or the target of a long name's link).
     /// Nil where the name is not ward's.
-    func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
+    package func decryptName(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]?
+    {
         let sealedCount = Base64URL.decodedCount(stored.count)
         guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }
         return withUnsafeTemporaryAllocation(byteCount: 320, alignment: 16) { buffer -> [UInt8]? in

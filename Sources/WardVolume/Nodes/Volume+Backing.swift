@@ -20,10 +20,10 @@ extension Volume {
             throw error
         }
         let made = DirectoryState(record: record)
-        if record.isSynchronised { hasMarks.store(true, ordering: .sequentiallyConsistent) }
+        if record.isSynchronised { rules.hasMarks.store(true, ordering: .sequentiallyConsistent) }
         let opened = StoreDescriptor(descriptor, storage)
         let state = node.adopt(made)
-        if state === made { keep(opened, state) }
+        if state === made { nodes.keptDirectories.keep(opened, state) }
         return state
     }
 
@@ -41,44 +41,18 @@ extension Volume {
             }
         }
         let opened = StoreDescriptor(descriptor, storage)
-        keep(opened, state)
+        nodes.keptDirectories.keep(opened, state)
         return opened
-    }
-
-    private func keep(_ descriptor: StoreDescriptor, _ state: DirectoryState) {
-        state.setDescriptor(descriptor)
-        var recycled: [WeakDirectory] = []
-        registryLock.withLock {
-            keptDirectories.append(WeakDirectory(state))
-            guard keptDirectories.count > maximumKeptDirectories else { return }
-            keptDirectories.removeAll { $0.state?.openDescriptor == nil }
-            // Recycle a quarter at once, so that the next directories find room without a scan of
-            // the list.
-            let count = keptDirectories.count - maximumKeptDirectories * 3 / 4
-            if count > 0 {
-                recycled = Array(keptDirectories[0..<count])
-                keptDirectories.removeFirst(count)
-            }
-        }
-        for old in recycled { old.state?.setDescriptor(nil) }
     }
 
     /// Closes the descriptors of directories that are kept open for later, except the root's.
     /// Returns false if there were none.
-    public func giveUpKeptDirectories() -> Bool {
-        let all = registryLock.withLock {
-            let all = keptDirectories.compactMap(\.state).filter { $0.openDescriptor != nil }
-            keptDirectories = []
-            return all
-        }
-        for state in all { state.setDescriptor(nil) }
-        return !all.isEmpty
-    }
+    public func giveUpKeptDirectories() -> Bool { nodes.keptDirectories.giveUp() }
 
     /// Opens the backing directory by its name. Throws `ESTALE` if it has no name any more.
     func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
         if node === root {
-            return try storage.openat(rootDescriptor, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+            return try storage.openat(store.root, ".", O_RDONLY | O_DIRECTORY, mode: 0)
         }
         return try withLink(of: node) { directory, name throws(Errno) in
             let descriptor = try storage.openat(
@@ -114,7 +88,7 @@ extension Volume {
     private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> FileStatus {
         do throws(Errno) {
             let status = try storage.fstat(descriptor)
-            if UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice { return status }
+            if UInt64(status.st_ino) == node.inode, status.st_dev == store.device { return status }
         } catch {
             storage.close(descriptor)
             throw error
@@ -133,7 +107,7 @@ extension Volume {
     ) throws(Errno) -> R {
         var attempt = 0
         while true {
-            let quiet = nameChanges.quietState
+            let quiet = names.changes.quietState
             guard let link = node.link else { throw .staleNFSFileHandle }
             do throws(Errno) {
                 let parent = try directoryDescriptor(of: link.parent)
@@ -145,11 +119,11 @@ extension Volume {
             } catch {
                 attempt += 1
                 guard Volume.isGone(error),
-                    attempt < (nameChanges.areUnderWay ? Volume.mostAttempts : 50)
+                    attempt < (names.changes.areUnderWay ? Volume.mostAttempts : 50)
                 else { throw error }
                 // The name went while the kernel did not know its directory, or knew it as another
                 // node.
-                if nameChanges.isQuiet(since: quiet) { node.forgetLink(link) }
+                if names.changes.isQuiet(since: quiet) { node.forgetLink(link) }
                 if attempt > 3 { usleep(100) }
             }
         }
@@ -171,7 +145,7 @@ extension Volume {
 
     /// Returns the status by one of the node's names. Throws `ESTALE` if it has no name any more.
     func statusByName(of node: Node) throws(Errno) -> FileStatus {
-        if node === root { return try storage.fstat(rootDescriptor) }
+        if node === root { return try storage.fstat(store.root) }
         return try withLink(of: node) { directory, name throws(Errno) in
             let status = try storage.fstatat(directory, name)
             guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
@@ -195,7 +169,7 @@ extension Volume {
     func withPathDescriptor<R>(
         of node: Node, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
-        if node === root { return try body(rootDescriptor) }
+        if node === root { return try body(store.root) }
         if let file = node.file {
             return try withExtendedLifetime(file) { () throws(Errno) in try body(file.descriptor) }
         }
@@ -246,7 +220,7 @@ extension Volume {
         _ node: Node, _ body: (BackingPlace) throws(Errno) -> R
     ) -> (answer: Result<R, Errno>, after: FileStatus)? {
         guard node !== root, node.file == nil, node.directory?.openDescriptor == nil,
-            let quiet = nameChanges.quietState, let link = node.link,
+            let quiet = names.changes.quietState, let link = node.link,
             let parent = try? directoryDescriptor(of: link.parent)
         else { return nil }
         return withExtendedLifetime(parent) {
@@ -260,8 +234,8 @@ extension Volume {
                 // The name was the node's before, and is this inode's now. Only a removal or a move
                 // could have given it to another file in between.
                 guard let status = try? storage.fstatat(parent.rawValue, name.baseAddress!),
-                    UInt64(status.st_ino) == node.inode, status.st_dev == rootDevice,
-                    nameChanges.isQuiet(since: quiet)
+                    UInt64(status.st_ino) == node.inode, status.st_dev == store.device,
+                    names.changes.isQuiet(since: quiet)
                 else { return nil }
                 return (answer, status)
             }
@@ -309,7 +283,7 @@ extension Volume {
     /// capabilities. They are raised again, because the kernel has checked the caller's permissions
     /// before.
     func asCaller<R>(_ caller: Caller, _ body: () throws(Errno) -> R) throws(Errno) -> R {
-        guard servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
+        guard store.servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
         _ = ward_set_thread_fsgid(caller.gid)
         _ = ward_set_thread_fsuid(caller.uid)
         _ = ward_raise_thread_capabilities()
@@ -324,7 +298,7 @@ extension Volume {
     /// Returns a name for an unfinished file or directory. No program's file has such a name, and
     /// this mount recognises its own.
     func stagingName() -> String {
-        stagingPrefix + String(stagingCounter.wrappingAdd(1, ordering: .relaxed).newValue)
+        store.staging.next()
     }
 
     /// Whether an error says that a name is gone, or is another file's by now. A faulty backing

@@ -36,7 +36,7 @@ extension Volume {
         file.uses.all.value = 1
         node.file = file
         node.protectionClass = file.protectionClass
-        openNodesLock.withLock { openNodes[ObjectIdentifier(node)] = node }
+        nodes.open.insert(node)
     }
 
     /// Gives back a handle of the kernel.
@@ -44,7 +44,7 @@ extension Volume {
         let file = handle.file
         // Count the other handles only after reading the gate: an open that passed the gate was
         // counted before.
-        if handle.end(), gate.state(of: file.protectionClass) != .open,
+        if handle.end(), gate.classes.state(of: file.protectionClass) != .open,
             file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
             file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
         {
@@ -58,7 +58,7 @@ extension Volume {
     /// Wipes the key of a file that was used while locked, and drops its pages, at its last close.
     private func wipeAfterClose(_ node: Node, _ context: WorkerContext?) {
         context?.unlockContent()
-        forEachContext { $0.drain(wiping: true, patience: .seconds(1)) }
+        gate.contexts.forEach { $0.drain(wiping: true, patience: .seconds(1)) }
         invalidateLater(node)
     }
 
@@ -73,7 +73,7 @@ extension Volume {
         guard let lastKey else { return }
         // Read the gate after the node has lost its open file. A lock that begins now either sees
         // that, or is seen here.
-        let locked = gate.state(of: file.protectionClass) != .open
+        let locked = gate.classes.state(of: file.protectionClass) != .open
         if locked, lastKey != 0 || node.hasCachedPages.load(ordering: .relaxed) {
             wipeAfterClose(node, context)
         }
@@ -88,18 +88,18 @@ extension Volume {
             if file.syncState.isCutUnsynced, !isReadOnly, !node.isSuperseded,
                 (try? settleCut(file)) == nil
             {
-                unsyncedCuts.note(node.inode)
+                durability.unsynced.cuts.note(node.inode)
             }
-            if file.syncState.isKeyUnsynced, !unsyncedKeys.noteIfRoom(node.inode),
+            if file.syncState.isKeyUnsynced, !durability.unsynced.keys.noteIfRoom(node.inode),
                 (try? syncData(file)) == nil
             {
-                unsyncedKeys.note(node.inode)
+                durability.unsynced.keys.note(node.inode)
             }
         }
         let serial = file.key.serial
         file.key.forget()
         node.file = nil
-        openNodesLock.withLock { openNodes[ObjectIdentifier(node)] = nil }
+        nodes.open.remove(node)
         return serial
     }
 
@@ -130,13 +130,13 @@ extension Volume {
         }
         // Before anything is read: a file that is not in doubt now gets findings excused only after
         // `noteHalfDone`.
-        let isBeyondDoubt = !hasDoubt.load(ordering: .acquiring)
+        let isBeyondDoubt = !durability.doubt.isOpen
         // From here on the descriptor belongs to `file`, which closes it.
         let file = OpenFile(
             node: node, backing: BackingFile(storage, descriptor, isWritable: isWritable),
             protectionClass: directory.protectionClass,
             headers: FileHeaderState(directoryID: directory.id), isBeyondDoubt: isBeyondDoubt)
-        if unsyncedKeys.contains(node.inode) { file.syncState.openedWithUnsyncedKey() }
+        if durability.unsynced.keys.contains(node.inode) { file.syncState.openedWithUnsyncedKey() }
         file.notes.presumeSetIDBits(backing: status.st_mode)
         // Pages that a failed sync has lost are still in memory. A file in doubt must be judged by
         // the disk.
@@ -234,7 +234,9 @@ extension Volume {
         }
         // The last page was written since the last durable point, or its epoch is in doubt. A cut
         // may have come with it.
-        if prefix.epoch >= epoch.load(ordering: .relaxed) || isDoubtful(prefix.epoch) {
+        if prefix.epoch >= durability.epoch.load(ordering: .relaxed)
+            || durability.doubt.contains(prefix.epoch)
+        {
             file.syncState.cutMade()
         }
         file.extent = .opened(
@@ -246,7 +248,7 @@ extension Volume {
     private func adoptEmpty(_ file: OpenFile, hasTail: Bool) -> (OpenFile, Int) {
         file.extent = .opened(sizeBytes: 0, hasTail: hasTail, needsHint: hasTail)
         file.notes.isBeyondDoubt.value = true
-        if unsyncedCuts.contains(file.node.inode) { file.syncState.foreignPagesCut() }
+        if durability.unsynced.cuts.contains(file.node.inode) { file.syncState.foreignPagesCut() }
         return (file, 0)
     }
 
@@ -277,8 +279,8 @@ extension Volume {
                     // A whole page of another epoch was durable, so page 0 was, too. A part of a
                     // page proves nothing.
                     let isWhole = page < backingBytes / pageBytes
-                    guard hasDoubt.load(ordering: .acquiring),
-                        !isWhole || isDoubtful(RecordPrefix(reading: buffer).epoch)
+                    guard durability.doubt.isOpen,
+                        !isWhole || durability.doubt.contains(RecordPrefix(reading: buffer).epoch)
                     else { return .damaged(finding) }
                     next = page + 1
                 case .none: return looked == 0 ? .none : .excused(finding)
@@ -318,7 +320,7 @@ extension Volume {
             // While a file may have findings, `sealingEpoch` gives its pages no epoch after the
             // doubtful ones.
             if !file.notes.isBeyondDoubt.value {
-                file.notes.isBeyondDoubt.value = doubtful.allSatisfy {
+                file.notes.isBeyondDoubt.value = durability.doubt.intervals.allSatisfy {
                     $0.upperBound < prefix.epoch
                 }
             }
@@ -332,10 +334,10 @@ extension Volume {
     /// Drops a node's cached pages, on a background thread.
     func invalidateLater(_ node: Node) {
         guard node.hasCachedPages.load(ordering: .relaxed), let kernel,
-            drops.announce(for: node.protectionClass ?? .none)
+            gate.drops.announce(for: node.protectionClass ?? .none)
         else { return }
         background.add { [self] in
-            drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
+            gate.drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
                 node.hasCachedPages.store(false, ordering: .relaxed)
                 kernel.invalidateContent(of: node.id)
             }
@@ -345,7 +347,7 @@ extension Volume {
     /// Whether the gate lets no READ fill a page of the node. While locked, class B files that
     /// programs have open go on, with their key.
     func isClosed(_ node: Node) -> Bool {
-        switch gate.state(of: node.protectionClass ?? .none) {
+        switch gate.classes.state(of: node.protectionClass ?? .none) {
         case .open: false
         case .closing, .closed: true
         case .openFilesOnly: !(node.isHeldByKernel && node.file?.hasKey == true)
@@ -357,23 +359,23 @@ extension Volume {
     /// later.
     func dropRefused(_ node: Node) {
         guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
-        guard drops.announce(for: node.protectionClass ?? .none) else {
+        guard gate.drops.announce(for: node.protectionClass ?? .none) else {
             node.isDroppingRefused.store(false, ordering: .relaxed)
             return
         }
         background.add { [self] in
             // Before the drop: a write that is refused after this point starts a new drop.
             node.isDroppingRefused.store(false, ordering: .relaxed)
-            drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
+            gate.drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }
 
     /// Drops the pages of a locked file whose change of class failed. Its key is gone already.
     func dropLocked(_ node: Node) {
         node.hasCachedPages.store(true, ordering: .relaxed)
-        guard let kernel, drops.announce(for: node.protectionClass ?? .none) else { return }
+        guard let kernel, gate.drops.announce(for: node.protectionClass ?? .none) else { return }
         background.add { [self] in
-            drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
+            gate.drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }
 }

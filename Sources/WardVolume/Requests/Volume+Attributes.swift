@@ -55,7 +55,7 @@ extension Volume {
         case S_IFREG:
             result.sizeBytes = UInt64(try size(of: node, status, context))
             if let protectionClass = node.protectionClass {
-                result.mayBeCached = gate.state(of: protectionClass) == .open
+                result.mayBeCached = gate.classes.state(of: protectionClass) == .open
             }
         case S_IFLNK:
             result.sizeBytes = UInt64(linkTargetBytes(of: node, status))
@@ -71,7 +71,7 @@ extension Volume {
         of node: Node, _ status: FileStatus, _ context: WorkerContext
     ) throws(Errno) -> Int {
         if let file = node.file { return file.sizeBytes }
-        if !hasDoubt.load(ordering: .relaxed),
+        if !durability.doubt.isOpen,
             let size = layout.size(fromBackingSize: Int(status.st_size))
         {
             return size
@@ -166,7 +166,7 @@ extension Volume {
             try withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try apply(change, to: node, descriptor, caller)
             }
-            isDirty.store(true, ordering: .relaxed)
+            durability.dirt.noteChange()
         }
         return try attributes(of: node, try status(of: node), context)
     }
@@ -267,7 +267,7 @@ extension Volume {
             return false
         }
         return file.uses.mappableHandles.load(ordering: .relaxed) > 0
-            && gate.state(of: file.protectionClass) == .open
+            && gate.classes.state(of: file.protectionClass) == .open
     }
 
     /// Makes the kernel write the node's mapped pages back and drop them. A later store to the

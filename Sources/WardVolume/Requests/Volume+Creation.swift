@@ -21,7 +21,8 @@ extension Volume {
             return (
                 Entry(node: node.id, generation: node.generation, attributes: attributes),
                 OpenedFile(
-                    handle: .handle(handle), keepCache: false, tellsAtClose: !gate.isOpenForAll)
+                    handle: .handle(handle), keepCache: false,
+                    tellsAtClose: !gate.classes.isOpenForAll)
             )
         } catch .fileExists where flags & O_EXCL == 0 {
             // Another request made the name first. This is an ordinary open now.
@@ -54,8 +55,8 @@ extension Volume {
         }
         try mayCreate(protectionClass, caller)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.beginReading() }
-        defer { if isLong { longNames.endReading() } }
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
         let stored = context.nameA
         let directory = try directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)
@@ -70,8 +71,8 @@ extension Volume {
             if state.gives(protectionClass), !backing.needsRecord,
                 !inheritsTooLittle(in: state, isDirectory: false)
             {
-                creations.begin()
-                defer { creations.end() }
+                names.creations.begin()
+                defer { names.creations.end() }
                 let descriptor = try asCaller(caller) { () throws(Errno) in
                     try storage.openat(
                         directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
@@ -99,7 +100,7 @@ extension Volume {
             if isLong { removeLongLink(directory.rawValue, stored) }
             throw error
         }
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
         let node = file.node
         node.addLink(parent, stored)
         noteNewName(of: node)
@@ -127,7 +128,7 @@ extension Volume {
         let mayBeUnderWay = file.lock.withReadLock { file.header == nil && file.sizeBytes == 0 }
         // If a creation made the name that the walk found, it began before this loop.
         let end = SystemClock.monotonic() + Volume.creationPatience
-        while mayBeUnderWay, !file.node.isSuperseded, creations.areUnderWay {
+        while mayBeUnderWay, !file.node.isSuperseded, names.creations.areUnderWay {
             if shouldStop() || SystemClock.monotonic() > end { return nil }
             usleep(100)
         }
@@ -165,13 +166,13 @@ extension Volume {
             storage.close(descriptor)
             throw error
         }
-        let file = table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
+        let file = nodes.table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
             let file = OpenFile(
                 node: node, backing: BackingFile(storage, descriptor, isWritable: true),
                 protectionClass: protectionClass, headers: FileHeaderState(directoryID: state.id),
                 extent: .made, isBeyondDoubt: true)
             file.notes.presumeSetIDBits(backing: status.st_mode)
-            file.syncs.mendedFailures.value = syncFailures.load(ordering: .acquiring)
+            file.syncs.mendedFailures.value = durability.syncFailures
             attach(file, to: node)
             return file
         }
@@ -216,7 +217,7 @@ extension Volume {
     private func discard(_ file: OpenFile) {
         let node = file.node
         release(file, nil)
-        table.release(node, lookups: 1)
+        nodes.table.release(node, lookups: 1)
     }
 
     /// Makes a file without a name (`O_TMPFILE`), in the class of `parent` until a program sets
@@ -323,7 +324,7 @@ extension Volume {
                     try setMode(
                         descriptor, trueMode | inherited, isDirectory: true, wasMarked: true)
                 }
-                if !keepsOrder { try storage.fsync(descriptor) }
+                if !store.traits.keepsOrder { try storage.fsync(descriptor) }
                 try renameToFreeName(directory, hidden, directory, stored, isDirectory: true)
             } catch {
                 sweep(directory, Array(hidden.utf8))

@@ -11,7 +11,9 @@ extension Volume {
         _ = try enter(node)
         _ = try directoryDescriptor(of: node)
         return .handle(
-            DirectoryHandle(node: node, storage: storage, ahead: readsListingsAhead ? ahead : nil))
+            DirectoryHandle(
+                node: node, storage: storage,
+                ahead: store.traits.readsListingsAhead ? store.ahead : nil))
     }
 
     /// A listing begins with few look-ups if the stored directory has at least this many bytes:
@@ -91,7 +93,7 @@ extension Volume {
         _ handle: HandleID, dataOnly: Bool, _ context: WorkerContext
     ) throws(Errno) {
         let node = handle.object(as: DirectoryHandle.self).node
-        removedFiles.noteSync()
+        store.removedFiles.noteSync()
         try storage.fsync(try directoryDescriptor(of: node).rawValue)
         try syncNames(of: node)
     }
@@ -131,7 +133,7 @@ extension Volume {
         if entry.name.first == UInt8(ascii: ".") {
             if entry.name.count == 1 || entry.name.elementsEqual("..".utf8) { return entry.name }
             if entry.name.starts(with: ".ward-".utf8) {
-                if !isReadOnly, !entry.name.starts(with: stagingPrefix.utf8),
+                if !isReadOnly, !entry.name.starts(with: store.staging.prefix.utf8),
                     !(node === root && entry.name.starts(with: VolumeRoot.stagingPrefix.utf8))
                 {
                     sweep(try directoryDescriptor(of: node).rawValue, entry.name)
@@ -181,10 +183,7 @@ extension Volume {
     }
 
     private func reportForeign(_ name: [UInt8], _ node: Node) {
-        let isNew = registryLock.withLock {
-            reportedForeign.count < 1000 && reportedForeign.insert(name).inserted
-        }
-        if isNew {
+        if reporter.isNew(foreign: name) {
             report(
                 .foreignFile(
                     backingPath: "\(path(of: node)): \(String(decoding: name, as: UTF8.self))"))

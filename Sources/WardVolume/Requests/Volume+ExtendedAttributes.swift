@@ -163,7 +163,7 @@ extension Volume {
     /// file's header. The file then gets another ID.
     private func judgeAttribute(of node: Node) throws(Errno) {
         let finding = "an extended attribute does not authenticate"
-        guard node.isRegular, hasDoubt.load(ordering: .acquiring) else {
+        guard node.isRegular, durability.doubt.isOpen else {
             throw damaged(node, finding)
         }
         report(.healed(path: path(of: node), finding: finding))
@@ -244,7 +244,7 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         try guardContainerRecord(name, caller)
         let node = node(id)
-        defer { isDirty.store(true, ordering: .relaxed) }
+        defer { durability.dirt.noteChange() }
         switch kind(of: name) {
         case .protectionClass:
             try setProtectionClass(
@@ -312,7 +312,7 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         try guardContainerRecord(name, caller)
         let node = node(id)
-        defer { isDirty.store(true, ordering: .relaxed) }
+        defer { durability.dirt.noteChange() }
         switch kind(of: name) {
         case .protectionClass:
             // Every file has a class. Copying tools remove attributes that the source lacks (rsync
@@ -464,13 +464,13 @@ extension Volume {
 extension VolumeKeys {
     /// Returns the name of an attribute on the backing file: `prefix` ‖ base64url of the first 16
     /// bytes of its HMAC.
-    func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
+    package func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
         prefix + Base64URL.encode(Array(HMACSHA256.authenticate(name, key: attributeNames)[0..<16]))
     }
 
     /// Returns name and value of a stored attribute; nil if it does not authenticate. `owner`: the
     /// ID of the file or directory.
-    func openAttribute(
+    package func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {
         guard

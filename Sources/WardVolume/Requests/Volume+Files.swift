@@ -12,7 +12,7 @@ extension Volume {
     func mayOpen(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
-        guard gate.state(of: file.protectionClass) == .open else {
+        guard gate.classes.state(of: file.protectionClass) == .open else {
             throw denied(file.node, file.protectionClass, operation, caller)
         }
     }
@@ -25,7 +25,8 @@ extension Volume {
         of node: Node? = nil
     ) throws(Errno) {
         guard
-            gate.state(of: protectionClass) == .open || protectionClass == .completeUnlessOpen
+            gate.classes.state(of: protectionClass) == .open
+                || protectionClass == .completeUnlessOpen
         else { throw denied(node, protectionClass, operation, caller) }
     }
 
@@ -134,7 +135,7 @@ extension Volume {
             // Ciphertext is read before the gate: a backing store that hangs must not hold up a
             // lock.
             try readPages(file, first, count: last - first + 1, to: context.sealed)
-            if hasDoubt.load(ordering: .acquiring) {
+            if durability.doubt.isOpen {
                 for page in first...last {
                     try examine(
                         file, page: page, context.sealed + (page - first) * pageBytes, .read,
@@ -180,7 +181,7 @@ extension Volume {
             try dropPrivilegesAndTell(file, caller)
         }
         try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
-        if file.notes.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !servesOthers {
+        if file.notes.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !store.servesOthers {
             // The backing store clears set-ID bits at each write of a daemon that is not root.
             try dropPrivilegesAndTell(file, nil)
         }
@@ -203,7 +204,7 @@ extension Volume {
         guard offsetBytes <= UInt64(PageLayout.maximumSizeBytes - data.count) else {
             throw .fileTooLarge
         }
-        unsynced.wrappingAdd(data.count, ordering: .relaxed)
+        durability.dirt.noteBytes(data.count)
         try file.lock.withWriteLock { () throws(Errno) in
             defer { context.forgetExcuses() }
             let oldSize = file.sizeBytes
@@ -277,7 +278,7 @@ extension Volume {
         settle(file)
         noteStoreFailure(file)
         let fileFailures = file.syncs.failures
-        let failures = syncFailures.load(ordering: .acquiring)
+        let failures = durability.syncFailures
         do throws(Errno) {
             if file.syncs.mendedFailures.value != failures || file.published.hasUncutPages {
                 try file.lock.withWriteLock { () throws(Errno) in
@@ -305,7 +306,7 @@ extension Volume {
     func syncNames(of node: Node) throws(Errno) {
         if node.hasSeveralNames, try hasUnknownNames(node) {
             let made = node.unsyncedNames
-            try syncBackingStore()
+            try durability.sync()
             if let made { node.noteNamesSynced(made) }
             return
         }
@@ -333,7 +334,7 @@ extension Volume {
     /// not be durable. The kernel forgot those names or never looked them up.
     private func hasUnknownNames(_ node: Node) throws(Errno) -> Bool {
         guard
-            namesMade.load(ordering: .acquiring) != namesSynced.load(ordering: .acquiring)
+            durability.unsynced.hasNames
         else { return false }
         return Int(try status(of: node).st_nlink) > node.allLinks.count
     }

@@ -20,7 +20,9 @@ extension Volume {
         if inode == 1 || inode == root.inode {
             return HeldNode(path: "/", protectionClass: root.directory?.protectionClass)
         }
-        guard let node = table.find(inode: inode) ?? openNode(inode: inode) else { return nil }
+        guard let node = nodes.table.find(inode: inode) ?? nodes.open.find(inode: inode) else {
+            return nil
+        }
         let protectionClass =
             node.isDirectory ? node.directory?.protectionClass : node.protectionClass
         return HeldNode(
@@ -29,15 +31,8 @@ extension Volume {
 
     /// The files that are open now, by inode number.
     public func openFileInodes() -> [UInt64: ProtectionClass] {
-        openNodesLock.withLock {
-            var inodes: [UInt64: ProtectionClass] = [:]
-            for node in openNodes.values { inodes[node.inode] = node.file?.protectionClass }
-            return inodes
-        }
-    }
-
-    /// Finds a file that was unlinked while open: it has left the table.
-    private func openNode(inode: UInt64) -> Node? {
-        openNodesLock.withLock { openNodes.values.first { $0.inode == inode } }
+        var inodes: [UInt64: ProtectionClass] = [:]
+        nodes.open.forEach { inodes[$0.inode] = $0.file?.protectionClass }
+        return inodes
     }
 }

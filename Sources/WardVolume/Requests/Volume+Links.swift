@@ -185,7 +185,7 @@ extension Volume {
                 parent, name, Base64URL.encode(keys.links.sealCombined(target, associatedData: [])),
                 caller, context)
         }
-        return try longTargets.withReadLock { () throws(Errno) in
+        return try names.longTargets.withReadLock { () throws(Errno) in
             let long = LongTarget(id: SystemRandom.bytes(16), lengthBytes: target.count)
             try keepLongTarget(long, target)
             var isMade = false
@@ -247,15 +247,15 @@ extension Volume {
         let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
         let directory: Int32
         do throws(Errno) {
-            directory = try storage.openat(rootDescriptor, Volume.longTargetsName, flags, mode: 0)
+            directory = try storage.openat(store.root, Volume.longTargetsName, flags, mode: 0)
         } catch .noSuchFileOrDirectory where makes {
             do throws(Errno) {
-                try storage.mkdirat(rootDescriptor, Volume.longTargetsName, 0o700)
+                try storage.mkdirat(store.root, Volume.longTargetsName, 0o700)
             } catch .fileExists {
                 // Another thread was first.
             }
-            try storage.fsync(rootDescriptor)
-            directory = try storage.openat(rootDescriptor, Volume.longTargetsName, flags, mode: 0)
+            try storage.fsync(store.root)
+            directory = try storage.openat(store.root, Volume.longTargetsName, flags, mode: 0)
         }
         defer { storage.close(directory) }
         return try body(directory)
@@ -283,7 +283,7 @@ extension Volume {
     /// Removes a target after its link's name went from `directory`. A power cut must not bring the
     /// name back without the target.
     func removeLongTarget(_ long: LongTarget, after directory: Int32) {
-        if !keepsOrder, (try? storage.fsync(directory)) == nil { return }
+        if !store.traits.keepsOrder, (try? storage.fsync(directory)) == nil { return }
         removeLongTarget(long)
     }
 

@@ -30,7 +30,7 @@ extension Volume {
         let (node, status) = try retain(parent, stored, directory.rawValue)
         if status.st_nlink > 1, node.isRegular { node.noteSeveralNames() }
         let forgotten = parent.forgottenEpoch
-        if forgotten >= namesDurableBefore.load(ordering: .acquiring) {
+        if forgotten >= durability.namesDurableBefore {
             node.noteUnsyncedName()
             if node.isDirectory { node.forgottenEpoch = forgotten }
         }
@@ -39,7 +39,7 @@ extension Volume {
                 node: node.id, generation: node.generation,
                 attributes: try attributes(of: node, status, context))
         } catch {
-            table.release(node, lookups: 1)
+            nodes.table.release(node, lookups: 1)
             throw error
         }
     }
@@ -49,20 +49,21 @@ extension Volume {
         _ parent: Node, _ stored: UnsafePointer<CChar>, _ directory: Int32
     ) throws(Errno) -> (Node, FileStatus) {
         while true {
-            let before = nameChanges.quietState
+            let before = names.changes.quietState
             let status = try storage.fstatat(directory, stored)
-            guard status.st_dev == rootDevice else {
+            guard status.st_dev == store.device else {
                 report(.note("something is mounted inside the backing directory: not shown"))
                 throw .noSuchFileOrDirectory
             }
-            let node = table.retain(inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
+            let node = nodes.table.retain(
+                inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
             node.addLink(parent, stored)
             // A request that removes the name from here on finds the node.
-            if nameChanges.isQuiet(since: before) || hasName(node, directory, stored) {
+            if names.changes.isQuiet(since: before) || hasName(node, directory, stored) {
                 return (node, status)
             }
             node.removeLink(parent, stored)
-            table.release(node, lookups: 1)
+            nodes.table.release(node, lookups: 1)
         }
     }
 
@@ -77,13 +78,13 @@ extension Volume {
         guard id != 1 else { return }
         let node = node(id)
         if node.unsyncedNames != nil
-            || node.forgottenEpoch >= namesDurableBefore.load(ordering: .acquiring)
+            || node.forgottenEpoch >= durability.namesDurableBefore
         {
             // A later fsync of the node must still make these names durable.
-            let now = epoch.load(ordering: .acquiring)
+            let now = durability.epoch.load(ordering: .acquiring)
             for link in node.allLinks { link.parent.forgottenEpoch = now }
         }
-        table.release(node, lookups: lookups)
+        nodes.table.release(node, lookups: lookups)
     }
 
     // MARK: Removing
@@ -96,32 +97,33 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.beginReading() }
-        defer { if isLong { longNames.endReading() } }
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
-        nameChanges.begin()
-        defer { nameChanges.end() }
+        names.changes.begin()
+        defer { names.changes.end() }
         let status = try storage.fstatat(directory.rawValue, context.nameA)
-        let victim = table.find(inode: UInt64(status.st_ino))
+        let victim = nodes.table.find(inode: UInt64(status.st_ino))
         let unread = unreadableNow(status, parent, context.nameA, context)
         noteLeaving(status, context)
-        defer { movedFiles.end(by: context) }
-        let held = removedFiles.hold(status, directory.rawValue, context.nameA)
-        defer { removedFiles.giveBack(held) }
+        defer { durability.unsynced.movedFiles.end(by: context) }
+        let held = store.removedFiles.hold(status, directory.rawValue, context.nameA)
+        defer { store.removedFiles.giveBack(held) }
         let target = longTarget(status, directory.rawValue, context.nameA)
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
         if let target { removeLongTarget(target, after: directory.rawValue) }
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
     }
 
     /// Notes that one of several names of a file is about to go. After a power cut the name may be
     /// back, in a directory of another class. The caller ends with `movedFiles.end`.
     private func noteLeaving(_ status: FileStatus, _ context: WorkerContext) {
-        guard !keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG else { return }
-        movedFiles.note(UInt64(status.st_ino), by: context)
+        guard !store.traits.keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG
+        else { return }
+        durability.unsynced.movedFiles.note(UInt64(status.st_ino), by: context)
     }
 
     /// Notes that a name of the inode is gone. `known` was found before that. Afterwards another
@@ -131,9 +133,11 @@ extension Volume {
         _ known: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ directory: Int32? = nil
     ) {
-        if status.st_mode & S_IFMT == S_IFDIR { ahead.forget(directory: UInt64(status.st_ino)) }
+        if status.st_mode & S_IFMT == S_IFDIR {
+            store.ahead.forget(directory: UInt64(status.st_ino))
+        }
         var node = known
-        if node == nil, let directory, let found = table.find(inode: UInt64(status.st_ino)),
+        if node == nil, let directory, let found = nodes.table.find(inode: UInt64(status.st_ino)),
             !hasName(found, directory, stored)
         {
             // A look-up made the node meanwhile.
@@ -141,11 +145,11 @@ extension Volume {
         }
         guard let node else { return }
         if node.removeLink(parent, stored) {
-            movedNodes.drop(node) { table.release($0, lookups: 1) }
+            names.movedNodes.drop(node) { nodes.table.release($0, lookups: 1) }
         }
         // Without a name (and without a descriptor of ours) the inode's number may return as
         // another file.
-        if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { table.detach(node) }
+        if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { nodes.table.detach(node) }
     }
 
     /// Removes an empty directory, rmdir(2). Throws `ENOTEMPTY` otherwise.
@@ -155,14 +159,14 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.beginReading() }
-        defer { if isLong { longNames.endReading() } }
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
-        nameChanges.begin()
-        defer { nameChanges.end() }
+        names.changes.begin()
+        defer { names.changes.end() }
         let status = try storage.fstatat(directory.rawValue, context.nameA)
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
-        let removed = table.find(inode: UInt64(status.st_ino))
+        let removed = nodes.table.find(inode: UInt64(status.st_ino))
         let victim = try openVictim(directory.rawValue, context.nameA)
         try requireEmpty(victim.rawValue)
         keepReachable(removed, victim, in: state)
@@ -178,7 +182,7 @@ extension Volume {
         noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
         if isLong { removeLongLink(directory.rawValue, context.nameA) }
         removeHidden(directory.rawValue, hidden, victim.rawValue)
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
     }
 
     /// Opens a directory that is about to be removed or replaced.
@@ -305,15 +309,15 @@ extension Volume {
         let toState = try directoryState(of: to)
         let oldIsLong = try encryptName(oldName, in: fromState.id, to: context.nameA)
         let newIsLong = try encryptName(newName, in: toState.id, to: context.nameB)
-        if oldIsLong || newIsLong { longNames.beginReading() }
-        defer { if oldIsLong || newIsLong { longNames.endReading() } }
+        if oldIsLong || newIsLong { names.longNames.beginReading() }
+        defer { if oldIsLong || newIsLong { names.longNames.endReading() } }
         let fromDirectory = try directoryDescriptor(of: from)
         let toDirectory = try directoryDescriptor(of: to)
         let old = context.nameA
         let new = context.nameB
 
-        nameChanges.begin()
-        defer { nameChanges.end() }
+        names.changes.begin()
+        defer { names.changes.end() }
         let moved = try storage.fstatat(fromDirectory.rawValue, old)
         var replaced: FileStatus?
         do throws(Errno) {
@@ -325,7 +329,7 @@ extension Volume {
         if let replaced, replaced.st_ino == moved.st_ino, replaced.st_dev == moved.st_dev {
             return  // two names of one file: rename(2) does nothing
         }
-        defer { movedFiles.end(by: context) }
+        defer { durability.unsynced.movedFiles.end(by: context) }
         defer { context.endClassDecision() }
         if fromState !== toState {
             context.beginClassDecision()
@@ -334,7 +338,7 @@ extension Volume {
                 try keepClass(of: replaced, to, new, movingTo: fromState, context)
             }
         }
-        let victim = replaced.flatMap { table.find(inode: UInt64($0.st_ino)) }
+        let victim = replaced.flatMap { nodes.table.find(inode: UInt64($0.st_ino)) }
         let unread =
             exchange ? nil : replaced.flatMap { unreadableNow($0, to, new, context) }
         let target = exchange ? nil : replaced.flatMap { longTarget($0, toDirectory.rawValue, new) }
@@ -378,7 +382,7 @@ extension Volume {
         noteWeakened(moved, replaced?.st_size == 0 ? nil : lost, caller)
         if leavesWhiteout { noteUnknownName(in: from) }
         if exchange, let replaced { noteMoved(replaced, to, new, from, old) }
-        if fromState !== toState, hasMarks.load(ordering: .sequentiallyConsistent) {
+        if fromState !== toState, rules.hasMarks.load(ordering: .sequentiallyConsistent) {
             let (left, entered) = (markedDirectory(over: from), markedDirectory(over: to))
             noteArrival(moved, to: to, new, before: left, .rename, caller, context)
             if exchange, let replaced {
@@ -387,7 +391,7 @@ extension Volume {
         }
         if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }
         if let target { removeLongTarget(target, after: toDirectory.rawValue) }
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
     }
 
     /// Keeps a file or link reachable whose last name is about to be replaced. An open(2) or
@@ -411,7 +415,8 @@ extension Volume {
         _ status: FileStatus, _ before: ProtectionClass?, _ caller: Caller
     ) {
         guard status.st_mode & S_IFMT == S_IFREG, status.st_size > 0,
-            let node = table.find(inode: UInt64(status.st_ino)), let now = node.protectionClass
+            let node = nodes.table.find(inode: UInt64(status.st_ino)),
+            let now = node.protectionClass
         else { return }
         let refused = node.refusedClass
         guard let wanted = refused ?? before, wanted.isStronger(than: now) else { return }
@@ -425,8 +430,8 @@ extension Volume {
         _ status: FileStatus, _ from: Node, _ old: UnsafePointer<CChar>, _ to: Node,
         _ new: UnsafePointer<CChar>
     ) {
-        let node = table.find(inode: UInt64(status.st_ino))
-        defer { movedNodes.note(node) { table.retain($0) } }
+        let node = nodes.table.find(inode: UInt64(status.st_ino))
+        defer { names.movedNodes.note(node) { nodes.table.retain($0) } }
         guard let node else {
             return noteUnknownName(in: to)
         }
@@ -447,9 +452,9 @@ extension Volume {
         guard status.st_mode & S_IFMT == S_IFREG,
             try !target.gives(directoryState(of: parent).protectionClass)
         else { return }
-        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
         node.addLink(parent, stored)
-        defer { table.release(node, lookups: 1) }
+        defer { nodes.table.release(node, lookups: 1) }
         try keepClass(of: node, movingTo: target, context)
     }
 
@@ -466,7 +471,9 @@ extension Volume {
             }
             guard needsHeader else { return }
             // After a power cut either name may be there, in directories of different classes.
-            if !keepsOrder { movedFiles.note(node.inode, by: context) }
+            if !store.traits.keepsOrder {
+                durability.unsynced.movedFiles.note(node.inode, by: context)
+            }
             try makeDurableHeader(file, file.protectionClass)
         }
     }
@@ -483,7 +490,7 @@ extension Volume {
         defer { context.endClassDecision() }
         let isUnnamed = node.link == nil
         let before = markedDirectory(overAnyNameOf: node)?.marked
-        defer { movedFiles.end(by: context) }
+        defer { durability.unsynced.movedFiles.end(by: context) }
         if node.isRegular {
             if isUnnamed, let file = node.file {
                 // Rows O15, Y4.
@@ -496,8 +503,8 @@ extension Volume {
             try keepClass(of: node, movingTo: state, context)
         }
         let isLong = try encryptName(newName, in: state.id, to: context.nameB)
-        if isLong { longNames.beginReading() }
-        defer { if isLong { longNames.endReading() } }
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
         if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
         do throws(Errno) {
@@ -517,10 +524,10 @@ extension Volume {
         node.addLink(parent, context.nameB)
         if !isUnnamed {
             node.noteSeveralNames()
-            movedNodes.note(node) { table.retain($0) }
+            names.movedNodes.note(node) { nodes.table.retain($0) }
         }
         noteNewName(of: node)
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
         context.endClassDecision()
         let status: FileStatus
         let attributes: Attributes
@@ -534,7 +541,7 @@ extension Volume {
             throw error
         }
         noteArrival(status, to: parent, context.nameB, before: before, .link, caller, context)
-        table.retain(node)
+        nodes.table.retain(node)
         return Entry(node: node.id, generation: node.generation, attributes: attributes)
     }
 
@@ -553,8 +560,8 @@ extension Volume {
         let parent = node(parent)
         let state = try directoryState(of: parent)
         let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { longNames.beginReading() }
-        defer { if isLong { longNames.endReading() } }
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
         let directory = try directoryDescriptor(of: parent)
         if isLong { try makeLongLink(directory.rawValue, context.nameA, name, state.id) }
         do throws(Errno) {
@@ -563,10 +570,10 @@ extension Volume {
             if isLong { removeLongLink(directory.rawValue, context.nameA) }
             throw error
         }
-        isDirty.store(true, ordering: .relaxed)
+        durability.dirt.noteChange()
         do throws(Errno) {
             let status = try storage.fstatat(directory.rawValue, context.nameA)
-            table.supersede(inode: UInt64(status.st_ino))
+            nodes.table.supersede(inode: UInt64(status.st_ino))
             let entry = try lookup(parent, stored: context.nameA, in: directory, context)
             noteNewName(of: node(entry.node))
             return entry
@@ -580,12 +587,12 @@ extension Volume {
     /// Notes a name in `directory` that no node knows. A later look-up must learn that the name is
     /// not synced.
     func noteUnknownName(in directory: Node) {
-        directory.forgottenEpoch = epoch.load(ordering: .acquiring)
-        namesMade.wrappingAdd(1, ordering: .releasing)
+        directory.forgottenEpoch = durability.epoch.load(ordering: .acquiring)
+        durability.unsynced.noteName()
     }
 
     func noteNewName(of node: Node) {
         node.noteUnsyncedName()
-        namesMade.wrappingAdd(1, ordering: .releasing)
+        durability.unsynced.noteName()
     }
 }

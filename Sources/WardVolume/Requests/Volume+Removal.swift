@@ -28,18 +28,18 @@ extension Volume {
         _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
         _ context: WorkerContext
     ) -> UnreadFile? {
-        guard !gate.isOpenForAll, status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
+        guard !gate.classes.isOpenForAll, status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
             status.st_size > 0
         else { return nil }
-        let node = table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
         node.addLink(parent, stored)
-        defer { table.release(node, lookups: 1) }
-        if let known = node.protectionClass, gate.state(of: known) == .open { return nil }
+        defer { nodes.table.release(node, lookups: 1) }
+        if let known = node.protectionClass, gate.classes.state(of: known) == .open { return nil }
         guard let file = try? acquire(node, context).file else { return nil }
         defer { release(file, context) }
         return file.lock.withReadLock {
             guard file.sizeBytes > 0 else { return nil }
-            switch gate.state(of: file.protectionClass) {
+            switch gate.classes.state(of: file.protectionClass) {
             case .open, .closing: return nil
             // A program that has the file open can still read it.
             case .openFilesOnly where file.hasKey: return nil

@@ -171,7 +171,7 @@ public enum VolumeEvent: Sendable {
 
 /// Receives events. Called from workers: must not block.
 public protocol VolumeObserver: AnyObject, Sendable {
-    func volume(_ volume: Volume, reports event: VolumeEvent)
+    func volumeReports(_ event: VolumeEvent)
 }
 
 /// The result of the eviction of classes.

@@ -1,0 +1,77 @@
+import Glibc
+import Synchronization
+import WardCrypto
+import WardFormat
+import WardSystem
+
+/// The backing directory of a volume, and the traits of its file system. Knows no keys.
+///
+/// Concurrency: any thread. All properties are constant; each part has locks of its own.
+final class BackingStore: Sendable {
+    let path: String
+    let storage: any Storage
+    /// Descriptor of the backing directory, `O_PATH`. Open as long as this object lives.
+    let root: Int32
+    let device: dev_t
+    let traits: StoreTraits
+    /// True if the daemon serves other users and has to make new files theirs.
+    let servesOthers = geteuid() == 0
+    let staging = StagingNames()
+    let streaming = Streaming()
+    /// Fetches files of trees that a program walks. Listings have `readsListingsAhead`; the
+    /// kernel's own read-ahead is `FUSEConnection.raiseReadAhead`.
+    let ahead: TreeReadAhead
+    let removedFiles: RemovedFiles
+
+    /// Takes over the descriptor `root`, with its `status`.
+    init(path: String, _ storage: any Storage, root: Int32, _ status: FileStatus) {
+        self.path = path
+        self.storage = storage
+        self.root = root
+        device = status.st_dev
+        traits = StoreTraits(path: path, storage, root: root, status)
+        ahead = TreeReadAhead(storage, isUseful: traits.waitsForDisk)
+        removedFiles = RemovedFiles(
+            storage, isUseful: traits.waitsForDisk && sysconf(Int32(_SC_NPROCESSORS_ONLN)) > 1)
+    }
+
+    deinit { storage.close(root) }
+}
+
+/// The abilities of a backing file system that a volume makes use of.
+struct StoreTraits: Sendable {
+    /// Block size, bytes. A power cut hits all pages of one block together.
+    let blockBytes: Int
+    /// True if changes are kept in the order in which they were made. Otherwise a new directory's
+    /// record is synced before the directory gets its name.
+    let keepsOrder: Bool
+    /// True if offsets in directories stay valid while names come and go, and for every descriptor.
+    let keepsListings: Bool
+    /// True if a sync of the whole backing store reaches the disk. Otherwise each file is synced.
+    let syncsWhole: Bool
+    /// True if reading may wait for a disk.
+    let waitsForDisk: Bool
+    /// True if directory offsets are hashes of names and reading a directory may wait for a disk.
+    let readsListingsAhead: Bool
+
+    init(path: String, _ storage: any Storage, root: Int32, _ status: FileStatus) {
+        let fileSystem = BackingFileSystem(of: path)
+        blockBytes = max(4096, Int(status.st_blksize))
+        keepsOrder = storage.ordersChanges(root)
+        keepsListings = fileSystem?.hasStableOffsets ?? false
+        syncsWhole = fileSystem?.syncsWhole ?? true
+        waitsForDisk = storage.waitsForDisk(root)
+        readsListingsAhead = fileSystem == .ext4 && waitsForDisk
+    }
+}
+
+/// Names of staging files and directories. Each mount has its own prefix.
+final class StagingNames: Sendable {
+    let prefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
+    private let counter = Atomic<UInt64>(0)
+
+    /// Returns a name that this mount has not used before.
+    func next() -> String {
+        prefix + String(counter.wrappingAdd(1, ordering: .relaxed).newValue)
+    }
+}
