@@ -95,7 +95,7 @@ extension Volume {
                 (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context))
                     != nil
             else { return true }
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             context.lockContent()
             defer { context.unlockContent() }
             // While a class closes, a file keeps its key for a moment after all cipher contexts

@@ -63,7 +63,7 @@ extension Volume {
             var again = nodesToInvalidate(closing: closing, kept: kept, closed: false)
             // Also files that were open at the first pass and are closed now.
             again += targets.filter {
-                $0.file == nil && $0.hasCachedPages.exchange(false, ordering: .relaxed)
+                $0.file == nil && $0.cachedPages.exist.exchange(false, ordering: .relaxed)
             }
             report.deadlinePassed = !invalidate(again, until: end)
         }
@@ -215,10 +215,10 @@ extension Volume {
             guard node.isRegular, let protectionClass = node.protectionClass else { return false }
             if closing.contains(protectionClass) {
                 // An open file can get pages again at any moment until the gate is closed.
-                return node.hasCachedPages.exchange(node.file != nil, ordering: .relaxed)
+                return node.cachedPages.exist.exchange(node.file != nil, ordering: .relaxed)
             }
             if kept.contains(protectionClass), !node.isHeldByKernel {
-                return node.hasCachedPages.exchange(false, ordering: .relaxed)
+                return node.cachedPages.exist.exchange(false, ordering: .relaxed)
             }
             return false
         }
@@ -227,7 +227,7 @@ extension Volume {
         guard closed else { return files }
         // The kernel knows many nodes, and few of them have pages.
         return files
-            + nodes.table.all { $0.hasCachedPages.load(ordering: .relaxed) }
+            + nodes.table.all { $0.cachedPages.exist.load(ordering: .relaxed) }
             .filter { open[ObjectIdentifier($0)] == nil && isMeant($0) }
     }
 
@@ -265,7 +265,7 @@ extension Volume {
     }
 
     /// Marks the node for the next eviction: its pages were not dropped.
-    private func keepInMind(_ node: Node) { node.hasCachedPages.store(true, ordering: .relaxed) }
+    private func keepInMind(_ node: Node) { node.cachedPages.exist.store(true, ordering: .relaxed) }
 
     /// Reports files whose mapped pages the kernel did not write back in time. Runs in the
     /// background, because the backing store may hang while a path is read.

@@ -217,7 +217,7 @@ extension Volume {
     private func judge(
         _ file: OpenFile, _ page: Int, _ finding: String, _ context: WorkerContext
     ) throws(Errno) {
-        guard context.isExcused(page, of: file) else {
+        guard context.excuses.contain(page, of: file) else {
             reportFailure(of: file, finding, context)
             throw .ioError
         }
@@ -238,9 +238,9 @@ extension Volume {
         let prefix = RecordPrefix(reading: sealed + layout.recordOffset(ofPage: page))
         let (length, isLast) = expectation(file, page)
         if Int(prefix.length) == length, prefix.isFinal == isLast { return }
-        if context.isExcused(page, of: file) { return }
+        if context.excuses.contain(page, of: file) { return }
         if try isExcused(file, page, operation, caller, context) {
-            context.excuse(page, of: file)
+            context.excuses.note(page, of: file)
         }
     }
 

@@ -179,7 +179,7 @@ extension Volume {
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
             let isAdmitted = file.lock.withWriteLock {
-                defer { context.forgetExcuses() }
+                defer { context.excuses.forget() }
                 guard
                     (try? examineEnd(
                         file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context))
@@ -248,7 +248,7 @@ extension Volume {
                 page > 0 && !isLast && file.header?.isSparse == true
                 && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try examine(file, page: page, context.sealed, .mend, Volume.ownCaller, context)
             try enter(file, .mend, Volume.ownCaller, context)
             context.usePlain(layout.pageBytes)

@@ -46,7 +46,7 @@ extension Volume {
         // counted before.
         if handle.end(), gate.classes.state(of: file.protectionClass) != .open,
             file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
-            file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
+            file.hasKey || file.node.cachedPages.exist.load(ordering: .relaxed)
         {
             // Row L3, also while the daemon itself has the file open.
             file.key.forget()
@@ -74,7 +74,7 @@ extension Volume {
         // Read the gate after the node has lost its open file. A lock that begins now either sees
         // that, or is seen here.
         let locked = gate.classes.state(of: file.protectionClass) != .open
-        if locked, lastKey != 0 || node.hasCachedPages.load(ordering: .relaxed) {
+        if locked, lastKey != 0 || node.cachedPages.exist.load(ordering: .relaxed) {
             wipeAfterClose(node, context)
         }
     }
@@ -333,12 +333,12 @@ extension Volume {
 
     /// Drops a node's cached pages, on a background thread.
     func invalidateLater(_ node: Node) {
-        guard node.hasCachedPages.load(ordering: .relaxed), let kernel,
+        guard node.cachedPages.exist.load(ordering: .relaxed), let kernel,
             gate.drops.announce(for: node.protectionClass ?? .none)
         else { return }
         background.add { [self] in
             gate.drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
-                node.hasCachedPages.store(false, ordering: .relaxed)
+                node.cachedPages.exist.store(false, ordering: .relaxed)
                 kernel.invalidateContent(of: node.id)
             }
         }
@@ -358,21 +358,22 @@ extension Volume {
     /// have caught such a page: it would show data that was never accepted, and write it back
     /// later.
     func dropRefused(_ node: Node) {
-        guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
+        guard let kernel, !node.cachedPages.isDroppingRefused.exchange(true, ordering: .relaxed)
+        else { return }
         guard gate.drops.announce(for: node.protectionClass ?? .none) else {
-            node.isDroppingRefused.store(false, ordering: .relaxed)
+            node.cachedPages.isDroppingRefused.store(false, ordering: .relaxed)
             return
         }
         background.add { [self] in
             // Before the drop: a write that is refused after this point starts a new drop.
-            node.isDroppingRefused.store(false, ordering: .relaxed)
+            node.cachedPages.isDroppingRefused.store(false, ordering: .relaxed)
             gate.drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }
 
     /// Drops the pages of a locked file whose change of class failed. Its key is gone already.
     func dropLocked(_ node: Node) {
-        node.hasCachedPages.store(true, ordering: .relaxed)
+        node.cachedPages.exist.store(true, ordering: .relaxed)
         guard let kernel, gate.drops.announce(for: node.protectionClass ?? .none) else { return }
         background.add { [self] in
             gate.drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }

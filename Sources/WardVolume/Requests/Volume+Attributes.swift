@@ -183,9 +183,9 @@ extension Volume {
             try mayOpen(file, .truncate, caller, context)
         }
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try setSize(file, to: size, .truncate, caller, context)
-            if size == 0 { node.hasCachedPages.store(true, ordering: .relaxed) }
+            if size == 0 { node.cachedPages.exist.store(true, ordering: .relaxed) }
         }
     }
 

@@ -61,7 +61,7 @@ extension Volume {
                         try readPage(file, last, to: context.sealed)
                     }
                     try examineEnd(file, lastPageOffset: offset, .open, caller, context)
-                    defer { context.forgetExcuses() }
+                    defer { context.excuses.forget() }
                     try enter(file, .open, caller, context)
                     defer { context.unlockContent() }
                     isFirst = !file.extent.isEndVerified
@@ -78,7 +78,7 @@ extension Volume {
             // attributes before it learns that the file is open.
             kernel?.invalidateAttributes(of: node.id)
         }
-        node.hasCachedPages.store(true, ordering: .relaxed)
+        node.cachedPages.exist.store(true, ordering: .relaxed)
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
@@ -142,7 +142,7 @@ extension Volume {
                         caller, context)
                 }
             }
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try enter(file, .read, caller, context)
             let start = layout.start(ofPage: first)
             let plain: UnsafeMutableRawPointer
@@ -206,7 +206,7 @@ extension Volume {
         }
         durability.dirt.noteBytes(data.count)
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             let oldSize = file.sizeBytes
             if flags.contains(.fromPageCache) {
                 // A mapped page never makes a file longer. A page behind the end was written back
@@ -253,7 +253,7 @@ extension Volume {
     public func flush(_ handle: HandleID, _ context: WorkerContext) throws(Errno) {
         let handle = handle.object(as: FileHandle.self)
         try reportSyncFailure(handle)
-        if handle.flags & O_ACCMODE != O_RDONLY, handle.node.refusedClass != nil {
+        if handle.flags & O_ACCMODE != O_RDONLY, handle.node.classes.refused.value != nil {
             throw .notPermitted
         }
     }
@@ -304,10 +304,10 @@ extension Volume {
     /// Makes each name of a node durable that was made since its directory was last synced, up to
     /// the root. A directory above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
-        if node.hasSeveralNames, try hasUnknownNames(node) {
-            let made = node.unsyncedNames
+        if node.notes.hasSeveralNames.value, try hasUnknownNames(node) {
+            let made = node.nameSyncs.unsynced
             try durability.sync()
-            if let made { node.noteNamesSynced(made) }
+            if let made { node.nameSyncs.noteSynced(made) }
             return
         }
         var waiting = [node]
@@ -315,7 +315,7 @@ extension Volume {
         // itself (moved in the backing store by another program).
         var seen: Set<ObjectIdentifier> = []
         while let node = waiting.popLast() {
-            let made = node.unsyncedNames
+            let made = node.nameSyncs.unsynced
             var synced: Set<ObjectIdentifier> = []
             for link in node.allLinks {
                 let parent = ObjectIdentifier(link.parent)
@@ -326,7 +326,7 @@ extension Volume {
                     waiting.append(link.parent)
                 }
             }
-            if let made { node.noteNamesSynced(made) }
+            if let made { node.nameSyncs.noteSynced(made) }
         }
     }
 
@@ -374,7 +374,7 @@ extension Volume {
         let end = start + Int(lengthBytes)
         let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try enter(file, .allocate, caller, context)
             context.unlockContent()
             switch mode & ~FALLOC_FL_KEEP_SIZE {
