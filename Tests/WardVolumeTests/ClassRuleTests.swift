@@ -67,7 +67,7 @@ import func WardTestSupport.comesTrue
         let file = try #require(harness.volume.node(node).file)
         let isHeld = Atomic<Bool>(false)
         let request = try SystemThread("request") {
-            file.lock.withWriteLock {
+            file.withWriteAccess { _ in
                 isHeld.store(true, ordering: .releasing)
                 // The time that a request takes.
                 usleep(3000)

@@ -88,14 +88,14 @@ extension VolumeCheck {
                     problem: "its first page never reached the disk: it is empty",
                     remedy: "cut to no bytes")
             ) { () throws(Errno) in
-                try file.lock.withWriteLock { () throws(Errno) in try volume.settleCut(file) }
+                try file.withWriteAccess { access throws(Errno) in try volume.settleCut(access) }
                 return nil
             }
         }
         checkAttributes(
             of: file.node, file.descriptor, path: path, protectionClass: file.protectionClass
         ) {
-            file.lock.withReadLock { file.header?.fileID }
+            file.withReadLock { file.header?.fileID }
         }
         checkContent(file, task, path, context)
     }
@@ -108,7 +108,7 @@ extension VolumeCheck {
     ) -> Bool {
         var isSound = true
         var isOwn: Bool? = true
-        file.lock.withReadLock {
+        file.withReadLock {
             guard !file.headerBytes.isEmpty else { return }
             isSound =
                 (try? volume.withTemporaryPage { page throws(Errno) in
@@ -133,13 +133,13 @@ extension VolumeCheck {
                 problem: "its header was changed while it is open",
                 remedy: "written again as it was")
         ) { () throws(Errno) in
-            return try file.lock.withWriteLock { () throws(Errno) in
+            return try file.withWriteAccess { access throws(Errno) in
                 guard let header = file.header else { return nil }
                 guard try opensFirstPage(file, context) else { throw .ioError }
                 let kept = try quarantine.keep(
                     pages: [0..<1], of: file.descriptor, pageNote(task, file, "header"))
-                try volume.replaceHeader(file, header, isProven: true)
-                try volume.syncData(file)
+                try volume.replaceHeader(access, header, isProven: true)
+                try volume.syncData(access)
                 return kept
             }
         }
@@ -194,7 +194,7 @@ extension VolumeCheck {
                 finding(.unclean, excused, file, path, remedy: "written as it was accepted")
             ) { () throws(Errno) in
                 guard volume.mendFile(file.node, context, shouldStop) else { throw .wouldBlock }
-                try file.lock.withWriteLock { () throws(Errno) in try volume.syncData(file) }
+                try file.withWriteAccess { access throws(Errno) in try volume.syncData(access) }
                 return nil
             }
         }
@@ -252,7 +252,7 @@ extension VolumeCheck {
         var walk = PageWalk(volume, file)
         while true {
             if shouldStop() { throw .canceled }
-            let isAtEnd = try file.lock.withReadLock { () throws(Errno) in
+            let isAtEnd = try file.withReadLock { () throws(Errno) in
                 // Such pages are not read: there may be no end to them.
                 let skipped = try walk.skip { last throws(Errno) in
                     // Checked here first, because `authenticatedEpoch` reports a denial.
@@ -395,7 +395,7 @@ extension VolumeCheck {
         let kept = try quarantine.keep(
             pages: [0..<1] + bad.map(\.pages), of: file.descriptor, pageNote(task, file, "pages"))
         for run in bad { for page in run.pages { try repair(file, page, context) } }
-        try file.lock.withWriteLock { () throws(Errno) in try volume.syncData(file) }
+        try file.withWriteAccess { access throws(Errno) in try volume.syncData(access) }
         if file.node.cachedPages.exist.load(ordering: .relaxed) {
             volume.kernel?.invalidateContent(of: file.node.id)
         }
@@ -407,7 +407,7 @@ extension VolumeCheck {
         _ file: OpenFile, _ page: Int, _ context: WorkerContext
     ) throws(Errno) {
         let layout = volume.layout
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             defer { context.excuses.forget() }
             guard page < layout.pageCount(forSize: file.sizeBytes),
                 let bad = try judge(file, page..<page + 1, context).first
@@ -416,7 +416,7 @@ extension VolumeCheck {
             let (length, _) = volume.expectation(file, page)
             guard bad.state != .lost else {
                 return try volume.store(
-                    file, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
+                    access, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
             }
             // Written through the ordinary path, from a copy that is wiped.
             try volume.readPage(file, page, to: context.sealed)
@@ -435,7 +435,7 @@ extension VolumeCheck {
                 context.unlockContent()
                 defer { explicit_bzero(copy.baseAddress!, length) }
                 try volume.store(
-                    file, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                    access, .data(copy.baseAddress!), offset: start, count: length, .mend,
                     Volume.ownCaller, context)
             }
         }

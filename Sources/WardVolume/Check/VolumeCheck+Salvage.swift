@@ -110,16 +110,16 @@ extension VolumeCheck {
                 pages: [0..<1] + bad.map(\.pages) + [tail], of: file.descriptor,
                 pageNote(task, file, "pages"))
             if headerIsBad {
-                try file.lock.withWriteLock { () throws(Errno) in
-                    try volume.replaceHeader(file, header, isProven: true)
+                try file.withWriteAccess { access throws(Errno) in
+                    try volume.replaceHeader(access, header, isProven: true)
                 }
             }
             for run in bad { for page in run.pages { try repair(file, page, context) } }
-            return try file.lock.withWriteLock { () throws(Errno) in
+            return try file.withWriteAccess { access throws(Errno) in
                 // The end must be durable before pages behind it go.
                 try volume.storage.fsync(file.descriptor)
-                try volume.removeHint(file)
-                volume.putHint(file)
+                try volume.removeHint(access)
+                volume.putHint(access)
                 try volume.storage.fsync(file.descriptor)
                 tally.withLock { _ = $0.untouched.remove(task.inode) }
                 return kept
@@ -176,10 +176,9 @@ extension VolumeCheck {
                 node: node,
                 backing: BackingFile(volume.storage, descriptor, isWritable: isWritable),
                 protectionClass: found.protectionClass,
-                headers: FileHeaderState(
-                    directoryID: directory.id,
-                    StoredHeader(header: found, bytes: volume.headerBytes(found))),
-                extent: .salvaged)
+                FileBeginning(
+                    headers: FileHeaderState(directoryID: directory.id, volume.storedHeader(found)),
+                    extent: .salvaged))
             isHandedOver = true
             volume.nodes.open.examined.withLock { $0[ObjectIdentifier(file)] = file }
             var isReadable = false
@@ -191,11 +190,12 @@ extension VolumeCheck {
             if let claimed = try claimedSize(file, pages) {
                 // As with a sound header: pages that do not authenticate are holes in the file, not
                 // its end.
-                file.extent.salvaged(sizeBytes: claimed)
+                file.withWriteAccess { $0.extent.salvaged(sizeBytes: claimed) }
                 isReadable = true
                 return .readable(file, headerIsBad: headerIsBad, reason: reason, tail: 0..<0)
             }
-            file.extent.salvaged(sizeBytes: volume.layout.start(ofPage: last) + length)
+            let size = volume.layout.start(ofPage: last) + length
+            file.withWriteAccess { $0.extent.salvaged(sizeBytes: size) }
             isReadable = true
             return .readable(
                 file, headerIsBad: headerIsBad, reason: reason,

@@ -104,12 +104,12 @@ extension Volume {
         let isOthers = try !isOwner(caller, of: node)
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             let old = file.protectionClass
             // Another call may have raised the class since the first look.
             if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
             do throws(Errno) {
-                try setFileClass(file, from: old, to: wanted, isSynced: isSynced, caller, context)
+                try setFileClass(access, from: old, to: wanted, isSynced: isSynced, caller, context)
             } catch .notPermitted where wanted.isStronger(than: old) && file.sizeBytes > 0 {
                 // A program that copies a file with its attributes (`cp -a`, `mv`) has written the
                 // content by now and ignores this error. So close(2) of a file that was made while
@@ -125,16 +125,17 @@ extension Volume {
         }
     }
 
-    /// The caller holds the file's lock.
     private func setFileClass(
-        _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, isSynced: Bool,
+        _ access: borrowing FileWriteAccess, from old: ProtectionClass, to wanted: ProtectionClass,
+        isSynced: Bool,
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         try mayCreate(wanted, caller, .setClass, of: file.node)
         if old == wanted {
             // An earlier call may have set the class without a sync, or its sync may have failed.
             if mayHaveLostPages(file) || isSynced && !durability.unsynced.classes.areNone {
-                try syncData(file)
+                try syncData(access)
             }
             return
         }
@@ -142,20 +143,22 @@ extension Volume {
         if isStronger, !isSynced { durability.unsynced.classes.begin() }
         defer { if isStronger, !isSynced { durability.unsynced.classes.end() } }
         if file.sizeBytes == 0 {
-            try makeKeylessHeader(file, wanted)
+            try makeKeylessHeader(access, wanted)
         } else {
-            try rewrap(file, from: old, to: wanted, caller, context)
+            try rewrap(access, from: old, to: wanted, caller, context)
         }
         // The disk may still have a class that is weaker than both.
-        if isSynced, isStronger || !durability.unsynced.classes.areNone { try syncData(file) }
+        if isSynced, isStronger || !durability.unsynced.classes.areNone { try syncData(access) }
     }
 
     /// Wraps the file key under another class key and writes page 0 with the new header, as a whole
     /// and once (row I7).
     private func rewrap(
-        _ file: OpenFile, from old: ProtectionClass, to wanted: ProtectionClass, _ caller: Caller,
+        _ access: borrowing FileWriteAccess, from old: ProtectionClass, to wanted: ProtectionClass,
+        _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         guard gate.classes.state(of: old) == .open else {
             throw denied(file.node, old, .setClass, caller)
         }
@@ -177,7 +180,7 @@ extension Volume {
             if !file.hasKey { file.key.set(key) }
             header.protectionClass = wanted
             // Under the content lock: a lock that begins now sees the file in its new class.
-            file.protectionClass = wanted
+            access.protectionClass = wanted
             file.node.protectionClass = wanted
         } catch {
             context.unlockContent()
@@ -186,14 +189,14 @@ extension Volume {
         context.unlockContent()
         do throws(Errno) {
             let before = try storage.fstat(file.descriptor)
-            try replaceHeader(file, header)
+            try replaceHeader(access, header)
             // A class is no content, so only ctime may move. The change is made already and must
             // not fail here.
             try? storage.setTimes(
                 file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                 modification: before.st_mtim)
         } catch {
-            file.protectionClass = file.header?.protectionClass ?? old
+            access.protectionClass = file.header?.protectionClass ?? old
             file.node.protectionClass = file.protectionClass
             dropIfLocked(file)
             throw error
@@ -343,9 +346,9 @@ extension Volume {
         defer { nodes.table.release(node, lookups: 1) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             if file.header != nil, !mayHaveLostPages(file) { return }
-            try makeDurableHeader(file, file.protectionClass)
+            try makeDurableHeader(access, file.protectionClass)
         }
     }
 }

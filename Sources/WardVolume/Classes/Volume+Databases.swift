@@ -87,7 +87,7 @@ extension Volume {
     /// class than the content it copies.
     private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
         if file.notes.isKnownDatabase.value { return true }
-        return file.lock.withReadLock {
+        return file.withReadLock {
             if file.sizeBytes == 0 { return true }
             guard file.sizeBytes >= 16 else { return false }
             guard isAdmitted(file) else { return true }

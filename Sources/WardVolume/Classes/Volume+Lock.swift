@@ -190,17 +190,15 @@ extension Volume {
         nodes.open.forEachFile(of: kept) { file in
             guard !file.hasKey, file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
             else { return }
-            var isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
-            while !isLocked, SystemClock.monotonic() < end {
+            while !file.tryWithReadLock({ loadKey(of: file) }), SystemClock.monotonic() < end {
                 usleep(100)
-                isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
-            }
-            guard isLocked else { return }
-            defer { file.lock.endReading() }
-            if file.header?.wrappedKey.isEmpty == false {
-                try? file.key.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
             }
         }
+    }
+
+    private func loadKey(of file: OpenFile) {
+        guard file.header?.wrappedKey.isEmpty == false else { return }
+        try? file.key.withKey(load: { () throws(Errno) in try loadKey(file, nil) }) { _ in }
     }
 
     /// Returns the nodes whose pages may be in the kernel's cache: all of `closing`, and those of

@@ -5,8 +5,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Changing content. Everything here, in `Volume+Size.swift` and in `Volume+Holes.swift` runs with
-// the file's lock held for writing.
+// Changing content.
 extension Volume {
     /// A change of at most this many pages reads all of them if it needs the first and the last.
     /// The 16 KiB that databases write touch five pages.
@@ -20,17 +19,18 @@ extension Volume {
 
     /// Writes `count` bytes at `offset`. `count` is at most one transfer. The file grows as needed.
     func store(
-        _ file: OpenFile, _ source: Source, offset: Int, count: Int,
+        _ access: borrowing FileWriteAccess, _ source: Source, offset: Int, count: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         guard count > 0 else { return }
         guard file.isWritable else { throw .readOnlyFileSystem }
         if offset > file.sizeBytes {
             try storeBeyondEnd(
-                file, source, offset: offset, count: count, operation, caller, context)
+                access, source, offset: offset, count: count, operation, caller, context)
         } else {
             try rewrite(
-                file, from: offset, to: offset + count, source: source,
+                access, from: offset, to: offset + count, source: source,
                 newSize: max(file.sizeBytes, offset + count), operation, caller, context)
         }
     }
@@ -39,20 +39,21 @@ extension Volume {
     /// lock comes between, the old last page is put back, so that the file ends as before. That
     /// needs no key.
     private func storeBeyondEnd(
-        _ file: OpenFile, _ source: Source, offset: Int, count: Int,
+        _ access: borrowing FileWriteAccess, _ source: Source, offset: Int, count: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         let oldSize = file.sizeBytes
         let oldLast = layout.pageCount(forSize: oldSize) - 1
         try withTemporaryPage { end throws(Errno) in
             if oldLast >= 0 { try readPage(file, oldLast, to: end) }
-            try extend(file, to: offset, operation, caller, context)
+            try extend(access, to: offset, operation, caller, context)
             do throws(Errno) {
                 try rewrite(
-                    file, from: offset, to: offset + count, source: source,
+                    access, from: offset, to: offset + count, source: source,
                     newSize: offset + count, operation, caller, context)
             } catch {
-                putBackEnd(file, end, oldLast, oldSize)
+                putBackEnd(access, end, oldLast, oldSize)
                 throw error
             }
         }
@@ -60,21 +61,23 @@ extension Volume {
 
     /// Restores the old last page and size after a failed write beyond the end.
     private func putBackEnd(
-        _ file: OpenFile, _ end: UnsafeMutableRawPointer, _ oldLast: Int, _ oldSize: Int
+        _ access: borrowing FileWriteAccess, _ end: UnsafeMutableRawPointer, _ oldLast: Int,
+        _ oldSize: Int
     ) {
+        let file = access.file
         let pageBytes = layout.pageBytes
         do throws(Errno) {
-            guard oldLast >= 0 else { return try makeEmpty(file) }
+            guard oldLast >= 0 else { return try makeEmpty(access) }
             // The header may be marked sparse by now.
             if oldLast == 0 { end.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes) }
             try storage.pwrite(file.descriptor, end, pageBytes, at: oldLast * pageBytes)
             // Pages behind a FINAL page are not part of the file. If they can't be cut now, they
             // are cut before the next change.
-            file.extent.endPutBack(sizeBytes: oldSize)
-            noteChange(file)
-            file.syncState.cutMade()
+            access.extent.endPutBack(sizeBytes: oldSize)
+            noteChange(access)
+            access.syncState.cutMade()
             try storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
-            file.extent.cut()
+            access.extent.cut()
         } catch {
             report(
                 .note(
@@ -87,14 +90,16 @@ extension Volume {
     /// `source` and the size becomes `newSize`. Also rewrites the old last page where it is no
     /// longer the last. `start` is at most the old size.
     func rewrite(
-        _ file: OpenFile, from start: Int, to end: Int, source: Source, newSize: Int,
+        _ access: borrowing FileWriteAccess, from start: Int, to end: Int, source: Source,
+        newSize: Int,
         _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         let oldSize = file.sizeBytes
-        if oldSize == 0 { try settleCut(file) }
+        if oldSize == 0 { try settleCut(access) }
         let oldLast = layout.pageCount(forSize: oldSize) - 1
         let newLast = layout.pageCount(forSize: newSize) - 1
-        try settleKey(file, before: newLast)
+        try settleKey(access, before: newLast)
         var first = layout.page(at: start)
         let last = layout.page(at: end - 1)
         if oldLast >= 0, newLast > oldLast || file.extent.needsMending {
@@ -152,7 +157,7 @@ extension Volume {
         if isFirstHeader { durability.unsynced.headers.begin() }
         defer { if isFirstHeader { durability.unsynced.headers.end() } }
         do throws(Errno) {
-            if file.header == nil || file.header!.wrappedKey.isEmpty { try makeKey(file) }
+            if file.header == nil || file.header!.wrappedKey.isEmpty { try makeKey(access) }
             let plain = context.plain
             context.usePlain(pageBytes)
             var nonce = context.freshNonce()
@@ -202,7 +207,7 @@ extension Volume {
                 nonce.0 &+= 1
             }
         } catch {
-            restoreHeader(file, before)
+            restoreHeader(access, before)
             durability.endWrite(context)
             context.unlockContent()
             throw error
@@ -211,58 +216,59 @@ extension Volume {
         context.unlockContent()
         defer { durability.endWrite(context) }
         if mayStoreLater, newSize == oldSize, !file.extent.needsMending {
-            try storeLater(file, firstPage: first, count: count, sealed, epoch: epochNow)
-            noteChange(file)
+            try storeLater(access, firstPage: first, count: count, sealed, epoch: epochNow)
+            noteChange(access)
             return
         }
         settle(file)
         do throws(Errno) {
-            if file.extent.tail != .none, newSize != oldSize { try removeHint(file) }
+            if file.extent.tail != .none, newSize != oldSize { try removeHint(access) }
             try storage.pwrite(file.descriptor, sealed, count * pageBytes, at: first * pageBytes)
         } catch {
-            undoWrite(file, undoPage, undo, before, oldSize)
+            undoWrite(access, undoPage, undo, before, oldSize)
             throw error
         }
-        if newLast <= last { file.extent.endWritten(sizeBytes: newSize) }
-        noteChange(file)
+        if newLast <= last { access.extent.endWritten(sizeBytes: newSize) }
+        noteChange(access)
     }
 
     /// Puts back the end, header and size of a file after a failed write, as far as possible.
     /// Anything else is noted as half-done.
     func undoWrite(
-        _ file: OpenFile, _ undoPage: Int, _ undo: UnsafeMutableRawPointer,
+        _ access: borrowing FileWriteAccess, _ undoPage: Int, _ undo: UnsafeMutableRawPointer,
         _ before: StoredHeader?, _ oldSize: Int
     ) {
+        let file = access.file
         let pageBytes = layout.pageBytes
-        file.extent.writeFailed()
+        access.extent.writeFailed()
         if oldSize == 0 {
-            restoreHeader(file, before)
+            restoreHeader(access, before)
             if let header = file.header {
                 // The file had a keyless header. Its page may have been overwritten.
-                file.headers.put(storedHeader(header))
+                access.headers.put(storedHeader(header))
                 do throws(Errno) {
-                    try writeKeylessPage(file)
+                    try writeKeylessPage(access)
                 } catch {
                     noteHalfDone(file)
                 }
             } else {
                 do throws(Errno) {
                     try storage.ftruncate(file.descriptor, 0)
-                    file.extent.cut()
+                    access.extent.cut()
                 } catch {
-                    file.extent.cutFailed()
+                    access.extent.cutFailed()
                     noteHalfDone(file)
                 }
             }
         } else if undoPage >= 0 {
             do throws(Errno) {
                 try storage.pwrite(file.descriptor, undo, pageBytes, at: undoPage * pageBytes)
-                file.syncState.cutMade()
+                access.syncState.cutMade()
                 try storage.ftruncate(file.descriptor, (undoPage + 1) * pageBytes)
-                file.extent.cut()
+                access.extent.cut()
             } catch {
-                file.extent.endTorn()
-                file.extent.cutFailed()
+                access.extent.endTorn()
+                access.extent.cutFailed()
                 report(
                     .note(
                         "\(path(of: file.node)): the end of the file could not be put back: \(error)"
@@ -270,14 +276,15 @@ extension Volume {
                 noteHalfDone(file)
             }
         }
-        noteChange(file)
+        noteChange(access)
     }
 
     func restoreHeader(
-        _ file: OpenFile, _ before: StoredHeader?
+        _ access: borrowing FileWriteAccess, _ before: StoredHeader?
     ) {
+        let file = access.file
         if file.header != before?.header {
-            file.headers.put(before)
+            access.headers.put(before)
             file.key.forget()
         }
     }

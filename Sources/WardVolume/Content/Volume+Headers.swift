@@ -8,7 +8,8 @@ import WardSystem
 extension Volume {
     /// Makes a fresh file key and the header that carries it. The header reaches the backing store
     /// with the next page that is written.
-    func makeKey(_ file: OpenFile) throws(Errno) {
+    func makeKey(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         let key = try SecretBytes(random: 32)
         let wrapped: [UInt8]
         do throws(KeyringError) {
@@ -24,8 +25,8 @@ extension Volume {
         header.protectionClass = file.protectionClass
         header.wrappedKey = wrapped
         header.isSparse = false
-        file.headers.put(storedHeader(header))
-        file.headers.keyChanged()
+        access.headers.put(storedHeader(header))
+        access.headers.keyChanged()
         file.key.set(key)
         file.node.protectionClass = file.protectionClass
     }
@@ -45,47 +46,53 @@ extension Volume {
     /// sync. A header is no content: with `keepsTimes` the file's times stay. Only a file that was
     /// just emptied gets new times.
     func makeKeylessHeader(
-        _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool = true
+        _ access: borrowing FileWriteAccess, _ protectionClass: ProtectionClass,
+        keepsTimes: Bool = true
     ) throws(Errno) {
+        let file = access.file
         let isFirst = file.header == nil
         if isFirst { durability.unsynced.headers.begin() }
         defer { if isFirst { durability.unsynced.headers.end() } }
-        try writeKeylessHeader(file, protectionClass, keepsTimes: keepsTimes)
+        try writeKeylessHeader(access, protectionClass, keepsTimes: keepsTimes)
     }
 
     /// Like `makeKeylessHeader`, and syncs. A file that has a header keeps it.
-    func makeDurableHeader(_ file: OpenFile, _ protectionClass: ProtectionClass) throws(Errno) {
-        guard file.header == nil else { return try syncData(file) }
+    func makeDurableHeader(
+        _ access: borrowing FileWriteAccess, _ protectionClass: ProtectionClass
+    ) throws(Errno) {
+        let file = access.file
+        guard file.header == nil else { return try syncData(access) }
         durability.unsynced.headers.begin()
         var isDurable = false
         defer { durability.unsynced.headers.end(isDurable: isDurable) }
-        try writeKeylessHeader(file, protectionClass, keepsTimes: true)
-        try syncData(file)
+        try writeKeylessHeader(access, protectionClass, keepsTimes: true)
+        try syncData(access)
         isDurable = true
     }
 
     private func writeKeylessHeader(
-        _ file: OpenFile, _ protectionClass: ProtectionClass, keepsTimes: Bool
+        _ access: borrowing FileWriteAccess, _ protectionClass: ProtectionClass, keepsTimes: Bool
     ) throws(Errno) {
+        let file = access.file
         precondition(file.sizeBytes == 0)
         guard file.isWritable else { throw .readOnlyFileSystem }
         let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
         let old = file.headers.stored
-        file.headers.put(
+        access.headers.put(
             storedHeader(
                 FileHeader(
                     protectionClass: protectionClass,
                     fileID: old?.header.fileID ?? SystemRandom.bytes(16),
                     directoryID: old?.header.directoryID ?? file.headers.directoryID)))
         do throws(Errno) {
-            try writeKeylessPage(file)
+            try writeKeylessPage(access)
         } catch {
-            file.headers.put(old)
+            access.headers.put(old)
             throw error
         }
         file.key.forget()
-        file.headers.keyChanged()
-        file.protectionClass = protectionClass
+        access.headers.keyChanged()
+        access.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
         if let before {
             try? storage.setTimes(
@@ -95,7 +102,8 @@ extension Volume {
     }
 
     /// Writes page 0 with the header and an empty record, and cuts off everything behind it.
-    func writeKeylessPage(_ file: OpenFile) throws(Errno) {
+    func writeKeylessPage(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         settle(file)
         try withTemporaryPage { page throws(Errno) in
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
@@ -104,22 +112,22 @@ extension Volume {
             let backingBytes = Int(try storage.fstat(file.descriptor).st_size)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
             let hadPages = backingBytes >= 2 * layout.pageBytes
-            file.syncState.emptiedInPlace(
+            access.syncState.emptiedInPlace(
                 hadPage: backingBytes >= layout.pageBytes, hadPages: hadPages)
             if hadPages {
                 // The page must be durable before the others go: a power cut in between would look
                 // like a truncation.
                 do throws(Errno) {
-                    try syncData(file)
+                    try syncData(access)
                 } catch {
-                    return file.extent.cutFailedBehindHeader(needsSync: true)
+                    return access.extent.cutFailedBehindHeader(needsSync: true)
                 }
             }
             do throws(Errno) {
                 try storage.ftruncate(file.descriptor, layout.pageBytes)
-                file.extent.cut()
+                access.extent.cut()
             } catch {
-                file.extent.cutFailedBehindHeader(needsSync: false)
+                access.extent.cutFailedBehindHeader(needsSync: false)
             }
         }
         durability.dirt.noteChange()
@@ -128,26 +136,29 @@ extension Volume {
     /// Makes a cut durable before the file gets another key. Pages that a power cut brings back
     /// would be unreadable under that key. Page 0 is overwritten in place, so no journal orders it
     /// after the cut.
-    func settleCut(_ file: OpenFile) throws(Errno) {
+    func settleCut(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         guard file.syncState.isCutUnsynced || file.extent.needsSyncBeforeCut else { return }
-        if file.extent.tail != .none { try removeHint(file) }
+        if file.extent.tail != .none { try removeHint(access) }
         guard file.syncState.isCutUnsynced else { return }
-        try syncData(file)
-        file.syncState.cutSynced()
+        try syncData(access)
+        access.syncState.cutSynced()
     }
 
     /// Makes the new page 0 durable before pages are written behind it, up to page `last`.
-    func settleKey(_ file: OpenFile, before last: Int) throws(Errno) {
+    func settleKey(_ access: borrowing FileWriteAccess, before last: Int) throws(Errno) {
+        let file = access.file
         guard file.syncState.isKeyUnsynced, last > 0 else { return }
-        try syncData(file)
+        try syncData(access)
     }
 
     /// Writes page 0 again with another header and the same record. The file has data. Throws `EIO`
     /// if page 0 is not as this file wrote it. `isProven`: the file's key opened the record, so any
     /// header may be there.
     func replaceHeader(
-        _ file: OpenFile, _ header: FileHeader, isProven: Bool = false
+        _ access: borrowing FileWriteAccess, _ header: FileHeader, isProven: Bool = false
     ) throws(Errno) {
+        let file = access.file
         guard file.isWritable else { throw .readOnlyFileSystem }
         settle(file)
         let new = storedHeader(header)
@@ -156,17 +167,18 @@ extension Volume {
             // This header on the record of another key would make that record unreadable.
             guard isProven || file.headers.isOwnRecord(page) else { throw .ioError }
             page.copyMemory(from: new.bytes, byteCount: FileHeader.bytes)
-            file.headers.willReplace(with: new.bytes)
+            access.headers.willReplace(with: new.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
-        file.headers.replaced(with: new)
+        access.headers.replaced(with: new)
         durability.dirt.noteChange()
     }
 
-    func makeSparse(_ file: OpenFile) throws(Errno) {
+    func makeSparse(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         guard var header = file.header, !header.isSparse else { return }
-        file.extent.becomesSparse()
+        access.extent.becomesSparse()
         header.isSparse = true
-        try replaceHeader(file, header)
+        try replaceHeader(access, header)
     }
 }

@@ -3,12 +3,14 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Holes: punching and zeroing. Everything here runs with the file's lock held for writing.
+// Holes: punching and zeroing.
 extension Volume {
     /// Makes `start..<end` (inside the file) read as zeros. Whole pages in between become holes.
     func zero(
-        _ file: OpenFile, from start: Int, to end: Int, _ caller: Caller, _ context: WorkerContext
+        _ access: borrowing FileWriteAccess, from start: Int, to end: Int, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         let end = min(end, file.sizeBytes)
         guard start < end else { return }
         guard file.isWritable else { throw .readOnlyFileSystem }
@@ -19,7 +21,7 @@ extension Volume {
         let afterWhole = min(
             end >= layout.start(ofPage: lastPage) ? lastPage : layout.page(at: end), lastPage)
         guard firstWhole < afterWhole else {
-            try storeZeros(file, start, end, caller, context)
+            try storeZeros(access, start, end, caller, context)
             return
         }
         let edges = [
@@ -29,7 +31,7 @@ extension Volume {
                     end, layout.start(ofPage: afterWhole)),
         ]
         var isPunched = true
-        try storeZeros(file, edges: edges.filter { !$0.isEmpty }, caller, context) {
+        try storeZeros(access, edges: edges.filter { !$0.isEmpty }, caller, context) {
             () throws(Errno) in
             do throws(Errno) {
                 try storage.fallocate(
@@ -51,7 +53,7 @@ extension Volume {
                     throw .ioError
                 }
                 try storeZeros(
-                    file, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
+                    access, layout.start(ofPage: firstWhole), layout.start(ofPage: afterWhole),
                     caller, context)
             } catch {
                 // Some zeros are stored, and the kernel still caches the old content: it drops that
@@ -63,7 +65,7 @@ extension Volume {
                 throw error
             }
         }
-        noteChange(file)
+        noteChange(access)
     }
 
     /// Writes zeros into the pages at both ends of a range and calls `body` for what lies between.
@@ -72,16 +74,18 @@ extension Volume {
     /// If the backing store fails half-way, the old pages are put back. Each range of `edges` lies
     /// in one page, no two in the same. `body` must not use the context's buffers.
     private func storeZeros(
-        _ file: OpenFile, edges: [Range<Int>], _ caller: Caller, _ context: WorkerContext,
+        _ access: borrowing FileWriteAccess, edges: [Range<Int>], _ caller: Caller,
+        _ context: WorkerContext,
         andBetween body: () throws(Errno) -> Void
     ) throws(Errno) {
+        let file = access.file
         if file.extent.needsMending {
             for edge in edges {
-                try storeZeros(file, edge.lowerBound, edge.upperBound, caller, context)
+                try storeZeros(access, edge.lowerBound, edge.upperBound, caller, context)
             }
             try enter(file, .allocate, caller, context)
             context.unlockContent()
-            try prepareHole(file)
+            try prepareHole(access)
             return try body()
         }
         settle(file)
@@ -126,14 +130,14 @@ extension Volume {
         context.unlockContent()
         // Only after the edges were read while the file was not yet sparse: then a wiped page is no
         // hole.
-        try prepareHole(file)
+        try prepareHole(access)
         for (index, page) in pages.enumerated() where page == 0 {
             for slot in [sealed, old] {
                 (slot + index * pageBytes).copyMemory(
                     from: file.headerBytes, byteCount: FileHeader.bytes)
             }
         }
-        defer { noteChange(file) }
+        defer { noteChange(access) }
         do throws(Errno) {
             for (index, page) in pages.enumerated() {
                 try storage.pwrite(
@@ -159,21 +163,23 @@ extension Volume {
     /// A hole reaches the disk with the journal, before data. Alone it would look like a wiped page
     /// or, behind the end that the disk knows, like a truncation. The pages around it may be too
     /// old to excuse it.
-    private func prepareHole(_ file: OpenFile) throws(Errno) {
+    private func prepareHole(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         settle(file)
-        try makeSparse(file)
+        try makeSparse(access)
         guard !file.extent.isReadyForHoles else { return }
-        try syncData(file)
-        file.extent.preparedForHoles()
+        try syncData(access)
+        access.extent.preparedForHoles()
     }
 
     private func storeZeros(
-        _ file: OpenFile, _ start: Int, _ end: Int, _ caller: Caller, _ context: WorkerContext
+        _ access: borrowing FileWriteAccess, _ start: Int, _ end: Int, _ caller: Caller,
+        _ context: WorkerContext
     ) throws(Errno) {
         var at = start
         while at < end {
             let count = min(end - at, 1 << 18)
-            try store(file, .zeros, offset: at, count: count, .allocate, caller, context)
+            try store(access, .zeros, offset: at, count: count, .allocate, caller, context)
             at += count
         }
     }

@@ -10,11 +10,13 @@ extension Volume {
     /// Bytes of ciphertext that were accepted at a lock and are not in the backing store yet.
     public var pendingStoreBytes: Int { pending.bytes }
 
-    /// Acknowledges whole sealed pages before they are stored. The caller holds the file's lock for
-    /// writing. The request's epoch stays announced until this returns.
+    /// Acknowledges whole sealed pages before they are stored. The request's epoch stays announced
+    /// until this returns.
     func storeLater(
-        _ file: OpenFile, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer, epoch: UInt32
+        _ access: borrowing FileWriteAccess, firstPage: Int, count: Int, _ sealed: UnsafeRawPointer,
+        epoch: UInt32
     ) throws(Errno) {
+        let file = access.file
         let node = file.node
         // The file stays open and its node in the table until the pages are stored. A program that
         // opens it meanwhile sees these pages.
@@ -96,7 +98,7 @@ extension Volume {
     // MARK: Those who come later
 
     /// Waits until accepted pages are stored. Everything but `storeLater` calls it before it
-    /// changes the file's pages or header. The caller holds the file's lock.
+    /// changes the file's pages or header.
     @inline(__always)
     func settle(_ file: OpenFile) {
         if !file.pendingPages.areNone { awaitStores(of: file) }

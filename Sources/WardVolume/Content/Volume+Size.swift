@@ -4,33 +4,36 @@ import WardCrypto
 import WardFormat
 import WardSystem
 
-// Growing and shrinking. Everything here runs with the file's lock held for writing.
+// Growing and shrinking.
 extension Volume {
     /// Sets the size in bytes, ftruncate(2). Throws `EFBIG` beyond the format's limit.
     func setSize(
-        _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ access: borrowing FileWriteAccess, to newSize: Int, _ operation: ContentOperation,
+        _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         guard file.isWritable else { throw .readOnlyFileSystem }
         guard newSize <= PageLayout.maximumSizeBytes else { throw .fileTooLarge }
         let oldSize = file.sizeBytes
         if newSize > oldSize {
-            try extend(file, to: newSize, operation, caller, context)
+            try extend(access, to: newSize, operation, caller, context)
         } else {
             try enter(file, operation, caller, context)
             context.unlockContent()
             if newSize == 0 {
-                try makeEmpty(file)
+                try makeEmpty(access)
             } else if newSize < oldSize {
-                try shrink(file, to: newSize, operation, caller, context)
+                try shrink(access, to: newSize, operation, caller, context)
             } else {
-                try touch(file)
+                try touch(access)
             }
         }
     }
 
     /// Sets the times after a truncation to the present size, as ftruncate(2) does.
-    func touch(_ file: OpenFile) throws(Errno) {
+    func touch(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         try storage.setTimes(
             file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
             modification: timespec(tv_sec: 0, tv_nsec: ward_utime_now()))
@@ -38,32 +41,33 @@ extension Volume {
     }
 
     /// Truncates the file to no bytes.
-    func makeEmpty(_ file: OpenFile) throws(Errno) {
+    func makeEmpty(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         settle(file)
         if file.sizeBytes == 0 {
             if file.header == nil { try storage.ftruncate(file.descriptor, 0) }
-            try touch(file)
+            try touch(access)
             return
         }
         if try keepsHeader(file) {
             let protectionClass = file.protectionClass
             let before = file.extent
-            file.extent.emptied()
+            access.extent.emptied()
             do throws(Errno) {
-                try makeKeylessHeader(file, protectionClass, keepsTimes: false)
+                try makeKeylessHeader(access, protectionClass, keepsTimes: false)
             } catch {
-                file.extent = before
+                access.extent = before
                 throw error
             }
         } else {
             try storage.ftruncate(file.descriptor, 0)
-            file.extent.emptied()
-            file.extent.cut()
-            file.headers.put(nil)
+            access.extent.emptied()
+            access.extent.cut()
+            access.headers.put(nil)
             file.key.forget()
         }
         file.notes.isBeyondDoubt.value = true
-        noteChange(file)
+        noteChange(access)
     }
 
     /// Whether an empty file has to keep its header. It does if its class is not its directory's,
@@ -82,9 +86,11 @@ extension Volume {
     }
 
     private func shrink(
-        _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ access: borrowing FileWriteAccess, to newSize: Int, _ operation: ContentOperation,
+        _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         let oldPages = layout.pageCount(forSize: file.sizeBytes)
         let newLast = layout.pageCount(forSize: newSize) - 1
         let pageBytes = layout.pageBytes
@@ -118,21 +124,21 @@ extension Volume {
         }
         context.unlockContent()
         settle(file)
-        if file.extent.tail != .none { try removeHint(file) }
+        if file.extent.tail != .none { try removeHint(access) }
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
         // Bytes behind a FINAL page are not part of the file, cut or not: that page tells the size.
-        file.extent.endWritten(sizeBytes: newSize)
-        noteChange(file)
+        access.extent.endWritten(sizeBytes: newSize)
+        noteChange(access)
         if oldPages > newLast + 1 {
             // The new end must be durable before the old one goes: a power cut in between would
             // look like a truncation.
-            file.extent.shrunk()
+            access.extent.shrunk()
             do throws(Errno) {
-                try syncData(file)
-                file.extent.endSynced()
-                file.syncState.cutMade()
+                try syncData(access)
+                access.extent.endSynced()
+                access.syncState.cutMade()
                 try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
-                file.extent.cut()
+                access.extent.cut()
             } catch {
                 // Old pages must not come back when the file grows: they are cut before the next
                 // change of size.
@@ -144,22 +150,24 @@ extension Volume {
 
     /// Extends the file with zeros: a real last page, and holes in between.
     func extend(
-        _ file: OpenFile, to newSize: Int, _ operation: ContentOperation, _ caller: Caller,
+        _ access: borrowing FileWriteAccess, to newSize: Int, _ operation: ContentOperation,
+        _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
+        let file = access.file
         guard file.isWritable else { throw .readOnlyFileSystem }
         guard newSize <= PageLayout.maximumSizeBytes else { throw .fileTooLarge }
         let newLast = layout.pageCount(forSize: newSize) - 1
         if file.sizeBytes == 0, newLast > 0 {
             // Page 0 carries the header and is never a hole.
             try rewrite(
-                file, from: 0, to: layout.firstCapacity, source: .zeros,
+                access, from: 0, to: layout.firstCapacity, source: .zeros,
                 newSize: layout.firstCapacity, operation, caller, context)
             do throws(Errno) {
-                try extend(file, to: newSize, operation, caller, context)
+                try extend(access, to: newSize, operation, caller, context)
             } catch {
                 // A failed call adds nothing.
-                try? makeEmpty(file)
+                try? makeEmpty(access)
                 throw error
             }
             return
@@ -168,14 +176,14 @@ extension Volume {
         let oldLast = layout.pageCount(forSize: oldSize) - 1
         if newLast <= oldLast + 1 {
             try rewrite(
-                file, from: oldSize, to: newSize, source: .zeros, newSize: newSize, operation,
+                access, from: oldSize, to: newSize, source: .zeros, newSize: newSize, operation,
                 caller, context)
             return
         }
         try enter(file, operation, caller, context)
         context.unlockContent()
-        try settleKey(file, before: newLast)
-        try makeSparse(file)
+        try settleKey(access, before: newLast)
+        try makeSparse(access)
         // Write the new last page first, beyond the end. Then the old one loses FINAL and grows to
         // its full length.
         let pageBytes = layout.pageBytes
@@ -213,33 +221,34 @@ extension Volume {
         }
         context.unlockContent()
         settle(file)
-        if file.extent.tail != .none { try removeHint(file) }
+        if file.extent.tail != .none { try removeHint(access) }
         do throws(Errno) {
             try storage.pwrite(
                 file.descriptor, sealed + pageBytes, pageBytes, at: newLast * pageBytes)
         } catch {
-            cutBack(file, oldLast)
+            cutBack(access, oldLast)
             throw error
         }
         do throws(Errno) {
             try storage.pwrite(file.descriptor, sealed, pageBytes, at: oldLast * pageBytes)
         } catch {
-            cutBack(file, oldLast)
-            file.extent.endTorn()
+            cutBack(access, oldLast)
+            access.extent.endTorn()
             throw error
         }
-        file.extent.endWritten(sizeBytes: newSize)
-        noteChange(file)
+        access.extent.endWritten(sizeBytes: newSize)
+        noteChange(access)
     }
 
     /// Cuts off what a failed extension has left behind the last page.
-    private func cutBack(_ file: OpenFile, _ last: Int) {
+    private func cutBack(_ access: borrowing FileWriteAccess, _ last: Int) {
+        let file = access.file
         do throws(Errno) {
-            file.syncState.cutMade()
+            access.syncState.cutMade()
             try storage.ftruncate(file.descriptor, (last + 1) * layout.pageBytes)
-            file.extent.cut()
+            access.extent.cut()
         } catch {
-            file.extent.cutFailed()
+            access.extent.cutFailed()
             noteHalfDone(file)
         }
     }

@@ -4,19 +4,22 @@ import WardSystem
 // Large files that grow (decision 0069).
 extension Volume {
     /// Streams a write that made the file longer to the disk, before it is acknowledged. If the
-    /// backing store fails, this write and the next sync report the error. The caller holds the
-    /// file's lock for writing.
+    /// backing store fails, this write and the next sync report the error.
     @inline(__always)
     func stream(
-        _ file: OpenFile, offset: Int, count: Int, oldSize: Int
+        _ access: borrowing FileWriteAccess, offset: Int, count: Int, oldSize: Int
     ) throws(Errno) {
+        let file = access.file
         guard count >= Streaming.smallestRequestBytes, offset >= Streaming.beginBytes,
             file.sizeBytes > oldSize, kernelKeepsContent, !file.notes.isKnownDatabase.value
         else { return }
-        try tellStore(of: file, offset, count)
+        try tellStore(of: access, offset, count)
     }
 
-    private func tellStore(of file: OpenFile, _ offset: Int, _ count: Int) throws(Errno) {
+    private func tellStore(
+        of access: borrowing FileWriteAccess, _ offset: Int, _ count: Int
+    ) throws(Errno) {
+        let file = access.file
         // A lock waits for requests on files of these classes, and must not wait for a backing
         // store that hangs.
         guard ![.complete, .completeUnlessOpen].contains(file.protectionClass) else { return }

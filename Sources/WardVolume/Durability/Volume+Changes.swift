@@ -16,33 +16,37 @@ extension Volume {
         return durability.doubt.intervals.last?.upperBound ?? now
     }
 
-    func noteChange(_ file: OpenFile) {
+    func noteChange(_ access: borrowing FileWriteAccess) {
+        let file = access.file
         file.times.changed(at: storage.coarseNanoseconds())
         durability.dirt.noteChange()
     }
 
     /// Cuts off the size hint, or other bytes behind the last page, before the size changes.
-    func removeHint(_ file: OpenFile) throws(Errno) {
-        try syncEnd(file)
+    func removeHint(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
+        try syncEnd(access)
         let pages = max(layout.pageCount(forSize: file.sizeBytes), file.header == nil ? 0 : 1)
         try storage.ftruncate(file.descriptor, pages * layout.pageBytes)
-        if file.extent.hasUncutPages { file.syncState.cutMade() }
-        file.extent.hintRemoved()
+        if file.extent.hasUncutPages { access.syncState.cutMade() }
+        access.extent.hintRemoved()
     }
 
-    private func syncEnd(_ file: OpenFile) throws(Errno) {
+    private func syncEnd(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         guard file.extent.needsSyncBeforeCut else { return }
-        try syncData(file)
-        file.extent.endSynced()
+        try syncData(access)
+        access.extent.endSynced()
     }
 
     /// Puts the size hint back, so that a `stat` of the closed file reads nothing. That changes the
     /// file's times; they are restored if a program could notice.
-    func putHint(_ file: OpenFile) {
+    func putHint(_ access: borrowing FileWriteAccess) {
+        let file = access.file
         guard file.extent.needsHint, file.isWritable, !file.extent.needsMending,
             !file.node.isSuperseded
         else { return }
-        file.extent.hintTried()
+        access.extent.hintTried()
         let size = layout.backingSize(forSize: file.sizeBytes)
         if size == 0, file.extent.tail == .none { return }
         let age = storage.coarseNanoseconds() &- file.times.lastChange
@@ -52,23 +56,23 @@ extension Volume {
             if size > 0 {
                 // Cut whole pages behind the last one first. Half a page could reach the disk
                 // before the new size does.
-                if file.extent.tail != .none { try removeHint(file) }
-                file.extent.hintTried()
+                if file.extent.tail != .none { try removeHint(access) }
+                access.extent.hintTried()
                 try storage.ftruncate(file.descriptor, size)
             } else {
-                try removeHint(file)
-                file.extent.hintTried()
+                try removeHint(access)
+                access.extent.hintTried()
             }
             if let status {
                 try storage.setTimes(
                     file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                     modification: status.st_mtim)
             }
-            file.extent.hintPut()
+            access.extent.hintPut()
         } catch {
             // A missing hint costs one page read at the next `stat`. The bytes behind the last page
             // are unknown now.
-            file.extent.hintFailed()
+            access.extent.hintFailed()
         }
     }
 }

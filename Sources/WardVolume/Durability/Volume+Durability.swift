@@ -28,8 +28,8 @@ extension Volume {
         background.drain()
         for node in nodes.open.all.values {
             guard let file = node.file else { continue }
-            file.lock.withWriteLock {
-                putHint(file)
+            file.withWriteAccess { access in
+                putHint(access)
                 file.key.forget()
             }
         }
@@ -51,11 +51,11 @@ extension Volume {
             }
             guard let file else { continue }
             defer { release(file, nil) }
-            file.lock.withWriteLock {
+            file.withWriteAccess { access in
                 guard file.extent.hasUncutPages else { return }
-                file.extent.cutIsDue()
+                access.extent.cutIsDue()
                 do throws(Errno) {
-                    try removeHint(file)
+                    try removeHint(access)
                 } catch {
                     failure = failure ?? (path(of: node), error)
                 }

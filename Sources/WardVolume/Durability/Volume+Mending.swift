@@ -172,13 +172,13 @@ extension Volume {
             guard hasOwnFirstPage(file) else { return false }
         }
         do throws(Errno) {
-            try file.lock.withWriteLock { () throws(Errno) in try mendAttributes(file) }
+            try file.withWriteAccess { access throws(Errno) in try mendAttributes(access) }
         } catch {
             return false
         }
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
-            let isAdmitted = file.lock.withWriteLock {
+            let isAdmitted = file.withWriteAccess { access in
                 defer { context.excuses.forget() }
                 guard
                     (try? examineEnd(
@@ -187,7 +187,7 @@ extension Volume {
                     (try? enter(file, .mend, Volume.ownCaller, context)) != nil
                 else { return false }
                 defer { context.unlockContent() }
-                try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
+                try? verifyEnd(access, lastPageOffset: lastPageOffset, context)
                 return true
             }
             guard isAdmitted else { return false }
@@ -197,7 +197,7 @@ extension Volume {
         while true {
             if shouldStop() { return false }
             // Nil while there are more pages.
-            let isMended: Bool? = file.lock.withWriteLock {
+            let isMended: Bool? = file.withWriteAccess { access in
                 do throws(Errno) {
                     // A page that nothing excuses is left as it is.
                     _ = try walk.skip { last throws(Errno) in
@@ -214,7 +214,7 @@ extension Volume {
                     }
                     try readPage(file, page, to: context.sealed)
                     walk.looked(at: 1, areZeros: isZero(context.sealed, layout.pageBytes))
-                    return mendPage(file, page, isLast: page == pages - 1, context) ? nil : false
+                    return mendPage(access, page, isLast: page == pages - 1, context) ? nil : false
                 } catch {
                     return false
                 }
@@ -224,7 +224,7 @@ extension Volume {
     }
 
     private func hasOwnFirstPage(_ file: OpenFile) -> Bool {
-        return file.lock.withReadLock {
+        return file.withReadLock {
             if file.sizeBytes == 0 { return true }
             let isOwn = try? withTemporaryPage { page throws(Errno) in
                 try readPage(file, 0, to: page)
@@ -236,8 +236,9 @@ extension Volume {
 
     /// Mends one page, which the caller has read into `context.sealed`.
     private func mendPage(
-        _ file: OpenFile, _ page: Int, isLast: Bool, _ context: WorkerContext
+        _ access: borrowing FileWriteAccess, _ page: Int, isLast: Bool, _ context: WorkerContext
     ) -> Bool {
+        let file = access.file
         do throws(Errno) {
             let record = context.sealed + layout.recordOffset(ofPage: page)
             let prefix = RecordPrefix(reading: record)
@@ -266,7 +267,7 @@ extension Volume {
                 defer { explicit_bzero(copy.baseAddress!, length) }
                 return
                     (try? store(
-                        file, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                        access, .data(copy.baseAddress!), offset: start, count: length, .mend,
                         Volume.ownCaller, context)) != nil
             }
         } catch {

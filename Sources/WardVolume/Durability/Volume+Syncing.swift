@@ -6,19 +6,19 @@ import WardSystem
 // still shows them as written for a while, and the next sync, which no longer covers them,
 // succeeds.
 extension Volume {
-    /// Syncs a file's data, fdatasync(2), and throws if pages may be lost. The caller holds the
-    /// file's lock for writing.
-    func syncData(_ file: OpenFile) throws(Errno) {
+    /// Syncs a file's data, fdatasync(2), and throws if pages may be lost.
+    func syncData(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         // A failure increases the file's count last, so that count is read first.
         let fileFailures = file.syncs.failures
         let failures = durability.syncFailures
-        if file.syncs.mendedFailures.value != failures { try writeEndsAgain(file) }
+        if file.syncs.mendedFailures.value != failures { try writeEndsAgain(access) }
         try sync(file, dataOnly: true)
         // The kernel told the failure to another thread that shares the descriptor.
         guard file.syncs.failures == fileFailures else { throw file.syncs.lastFailure }
         file.syncs.mendedFailures.value = failures
-        file.headers.synced()
-        file.syncState.synced()
+        access.headers.synced()
+        access.syncState.synced()
         durability.unsynced.keys.forget(file.node.inode)
     }
 
@@ -57,20 +57,20 @@ extension Volume {
     }
 
     /// Writes the first and the last page again, as they are read now: they define what the file is
-    /// and where it ends. Throws `EIO` if one of them is not as this file wrote it. The caller
-    /// holds the file's lock for writing.
-    func writeEndsAgain(_ file: OpenFile) throws(Errno) {
+    /// and where it ends. Throws `EIO` if one of them is not as this file wrote it.
+    func writeEndsAgain(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         guard file.isWritable, file.header != nil else { return }
         settle(file)
         let last = layout.pageCount(forSize: file.sizeBytes) - 1
         try withTemporaryPage { page throws(Errno) in
             if last > 0 {
-                try readEnd(file, last, to: page)
+                try readEnd(access, last, to: page)
                 try storage.pwrite(
                     file.descriptor, page, layout.pageBytes, at: last * layout.pageBytes)
                 try readPage(file, 0, to: page)
             } else if last == 0 {
-                try readEnd(file, 0, to: page)
+                try readEnd(access, 0, to: page)
             }
             // This header on the record of another key would make that record unreadable. An empty
             // file has no key and no record.
@@ -81,8 +81,9 @@ extension Volume {
     }
 
     private func readEnd(
-        _ file: OpenFile, _ last: Int, to page: UnsafeMutableRawPointer
+        _ access: borrowing FileWriteAccess, _ last: Int, to page: UnsafeMutableRawPointer
     ) throws(Errno) {
+        let file = access.file
         try readPage(file, last, to: page)
         let prefix = RecordPrefix(reading: page + layout.recordOffset(ofPage: last))
         let length = file.sizeBytes - layout.start(ofPage: last)

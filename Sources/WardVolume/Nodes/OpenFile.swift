@@ -8,20 +8,20 @@ import WardSystem
 /// one size.
 ///
 /// Guarded by `lock`, unless a field says otherwise: shared for reading content, exclusive for
-/// every change.
+/// every change. Only a `FileWriteAccess` changes what the lock guards.
 final class OpenFile: @unchecked Sendable {
     // Sendable: `lock` guards the values that change, and the other fields guard themselves.
     unowned let node: Node
-    let lock = ReadWriteLock(.file)
+    private let lock = ReadWriteLock(.file)
     private let backing: BackingFile
     private let classValue: AtomicValue<ProtectionClass>
-    var headers: FileHeaderState
+    fileprivate(set) var headers: FileHeaderState
     /// The file key while it is in memory. Has its own lock.
     let key = FileKey()
-    var extent: FileExtent { didSet { published.publish(extent) } }
+    fileprivate(set) var extent: FileExtent { didSet { published.publish(extent) } }
     /// The present `extent`, for threads without the lock.
     let published = PublishedExtent()
-    var syncState = SyncState()
+    fileprivate(set) var syncState: SyncState
     let syncs = FileSyncs()
     let times = FileTimes()
     let streamed = StreamedWrites()
@@ -32,14 +32,15 @@ final class OpenFile: @unchecked Sendable {
     /// Takes over the descriptor.
     init(
         node: Node, backing: consuming BackingFile, protectionClass: ProtectionClass,
-        headers: FileHeaderState, extent: FileExtent = FileExtent(), isBeyondDoubt: Bool = false
+        _ beginning: FileBeginning
     ) {
         self.node = node
         self.backing = backing
         classValue = AtomicValue(protectionClass)
-        self.headers = headers
-        self.extent = extent
-        notes = FileNotes(isBeyondDoubt: isBeyondDoubt)
+        headers = beginning.headers
+        extent = beginning.extent
+        syncState = beginning.syncState
+        notes = FileNotes(isBeyondDoubt: beginning.isBeyondDoubt)
         published.publish(extent)
     }
 
@@ -48,7 +49,7 @@ final class OpenFile: @unchecked Sendable {
 
     /// The class that the file has or will have. It changes under `lock` and the content lock. The
     /// lock thread reads it with neither, and once more after it has had every content lock.
-    var protectionClass: ProtectionClass {
+    fileprivate(set) var protectionClass: ProtectionClass {
         get { classValue.value }
         set { classValue.value = newValue }
     }
@@ -63,6 +64,66 @@ final class OpenFile: @unchecked Sendable {
 
     /// Logical size, bytes. Needs no lock.
     var sizeBytes: Int { @inline(__always) get { published.sizeBytes } }
+
+    // MARK: The lock
+
+    /// Runs `body` while no other thread reads or changes the file.
+    @inline(__always)
+    func withWriteAccess<R, E: Error>(
+        _ body: (borrowing FileWriteAccess) throws(E) -> R
+    ) throws(E) -> R {
+        try lock.withWriteLock { () throws(E) in try body(FileWriteAccess(self)) }
+    }
+
+    /// Runs `body` while no other thread changes the file.
+    @inline(__always)
+    func withReadLock<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
+        try lock.withReadLock(body)
+    }
+
+    /// Runs `body` as `withReadLock` does. False where another thread changes the file now. For an
+    /// eviction.
+    func tryWithReadLock(_ body: () -> Void) -> Bool {
+        guard lock.tryBeginReading(outOfOrder: .eviction) else { return false }
+        defer { lock.endReading() }
+        body()
+        return true
+    }
+}
+
+/// The exclusive access of one thread to an open file. It lasts for the scope that
+/// `OpenFile.withWriteAccess` runs, and functions that need it take it.
+struct FileWriteAccess: ~Copyable {
+    /// Unowned: the scope holds the file.
+    unowned(unsafe) let file: OpenFile
+
+    fileprivate init(_ file: OpenFile) { self.file = file }
+
+    var headers: FileHeaderState {
+        get { file.headers }
+        nonmutating set { file.headers = newValue }
+    }
+    var extent: FileExtent {
+        get { file.extent }
+        nonmutating set { file.extent = newValue }
+    }
+    var syncState: SyncState {
+        get { file.syncState }
+        nonmutating set { file.syncState = newValue }
+    }
+    /// The content lock is held for a change.
+    var protectionClass: ProtectionClass {
+        get { file.protectionClass }
+        nonmutating set { file.protectionClass = newValue }
+    }
+}
+
+/// The state of a file when it is opened or made.
+struct FileBeginning {
+    var headers: FileHeaderState
+    var extent = FileExtent()
+    var syncState = SyncState()
+    var isBeyondDoubt = false
 }
 
 /// The backing file of an open file: its descriptor, closed at the end.

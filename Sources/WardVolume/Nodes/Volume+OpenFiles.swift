@@ -82,16 +82,16 @@ extension Volume {
     /// Takes the node's open file away, which has no handle any more. Returns the key's serial. The
     /// caller holds the open lock.
     private func detach(_ file: OpenFile, from node: Node) -> UInt64 {
-        file.lock.withWriteLock {
-            putHint(file)
+        file.withWriteAccess { access in
+            putHint(access)
             // The next open would not know of an unsynced cut or key.
             if file.syncState.isCutUnsynced, !isReadOnly, !node.isSuperseded,
-                (try? settleCut(file)) == nil
+                (try? settleCut(access)) == nil
             {
                 durability.unsynced.cuts.note(node.inode)
             }
             if file.syncState.isKeyUnsynced, !durability.unsynced.keys.noteIfRoom(node.inode),
-                (try? syncData(file)) == nil
+                (try? syncData(access)) == nil
             {
                 durability.unsynced.keys.note(node.inode)
             }
@@ -120,136 +120,158 @@ extension Volume {
         _ node: Node, _ descriptor: Int32, _ status: FileStatus, _ isWritable: Bool,
         _ context: WorkerContext
     ) throws(Errno) -> (OpenFile, Int) {
-        let pageBytes = layout.pageBytes
-        let directory: DirectoryState
-        do throws(Errno) {
-            directory = try directoryState(whereLast: node)
-        } catch {
-            storage.close(descriptor)
-            throw error
-        }
+        // From here on the descriptor belongs to `backing`, which closes it.
+        let backing = BackingFile(storage, descriptor, isWritable: isWritable)
+        let directory = try directoryState(whereLast: node)
         // Before anything is read: a file that is not in doubt now gets findings excused only after
         // `noteHalfDone`.
-        let isBeyondDoubt = !durability.doubt.isOpen
-        // From here on the descriptor belongs to `file`, which closes it.
-        let file = OpenFile(
-            node: node, backing: BackingFile(storage, descriptor, isWritable: isWritable),
-            protectionClass: directory.protectionClass,
-            headers: FileHeaderState(directoryID: directory.id), isBeyondDoubt: isBeyondDoubt)
-        if durability.unsynced.keys.contains(node.inode) { file.syncState.openedWithUnsyncedKey() }
-        file.notes.presumeSetIDBits(backing: status.st_mode)
+        var beginning = FileBeginning(
+            headers: FileHeaderState(directoryID: directory.id),
+            isBeyondDoubt: !durability.doubt.isOpen)
+        if durability.unsynced.keys.contains(node.inode) {
+            beginning.syncState.openedWithUnsyncedKey()
+        }
         // Pages that a failed sync has lost are still in memory. A file in doubt must be judged by
         // the disk.
-        if !isBeyondDoubt { storage.forgetCached(descriptor) }
-        let backingBytes = Int(status.st_size)
-        let page0 = context.sealed
-        // One read for both ends of a small file. The pages in between may be unreadable.
-        var isWhole = backingBytes / pageBytes <= Volume.pagesReadAtOpen
-        let got: Int
-        do throws(Errno) {
-            got = try storage.pread(
-                descriptor, page0, isWhole ? backingBytes : pageBytes, at: 0)
-        } catch {
-            guard isWhole, backingBytes > pageBytes else { throw error }
-            isWhole = false
-            got = try storage.pread(descriptor, page0, pageBytes, at: 0)
-        }
-        let filled = isWhole ? max(pageBytes, backingBytes) : pageBytes
-        if got < filled {
-            (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: filled - got)
-        }
-        if backingBytes == 0 { return adoptEmpty(file, hasTail: false) }
-        if isZero(page0, pageBytes) {
+        if !beginning.isBeyondDoubt { storage.forgetCached(descriptor) }
+        let offset = try read(
+            &beginning, of: node, descriptor, Int(status.st_size), to: context.sealed)
+        let file = OpenFile(
+            node: node, backing: backing,
+            protectionClass: beginning.headers.stored?.header.protectionClass
+                ?? directory.protectionClass,
+            beginning)
+        file.notes.presumeSetIDBits(backing: status.st_mode)
+        return (file, offset)
+    }
+
+    /// Reads the header and the last page into `buffer`. Returns the offset of the last page there,
+    /// bytes.
+    private func read(
+        _ beginning: inout FileBeginning, of node: Node, _ descriptor: Int32, _ backingBytes: Int,
+        to buffer: UnsafeMutableRawPointer
+    ) throws(Errno) -> Int {
+        let pageBytes = layout.pageBytes
+        let isWhole = try readFirstPage(descriptor, backingBytes, to: buffer)
+        if backingBytes == 0 { return beginEmpty(&beginning, node, hasTail: false) }
+        if isZero(buffer, pageBytes) {
             switch try contentWithoutHeader(descriptor, backingBytes) {
             case .none: break
             case .excused(let finding):
                 report(.healed(path: path(of: node), finding: finding))
-                file.syncState.foreignPagesCut()
-            case .damaged(let reason):
-                report(.integrityFailure(path: path(of: node), reason: reason))
-                throw .ioError
+                beginning.syncState.foreignPagesCut()
+            case .damaged(let reason): throw refuse(node, reason)
             }
-            return adoptEmpty(file, hasTail: true)
+            return beginEmpty(&beginning, node, hasTail: true)
         }
         let header: FileHeader
         do throws(FormatError) {
-            header = try FileHeader(reading: page0, macKey: keys.headers)
+            header = try FileHeader(reading: buffer, macKey: keys.headers)
         } catch {
-            report(.integrityFailure(path: path(of: node), reason: error.description))
-            throw .ioError
+            throw refuse(node, error.description)
         }
-        let bytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
-        file.headers.put(StoredHeader(header: header, bytes: bytes))
-        file.protectionClass = header.protectionClass
+        let bytes = [UInt8](UnsafeRawBufferPointer(start: buffer, count: FileHeader.bytes))
+        beginning.headers.put(StoredHeader(header: header, bytes: bytes))
         if header.wrappedKey.isEmpty {
-            if backingBytes >= 2 * pageBytes { file.syncState.foreignPagesCut() }
-            return adoptEmpty(file, hasTail: backingBytes != pageBytes)
+            if backingBytes >= 2 * pageBytes { beginning.syncState.foreignPagesCut() }
+            return beginEmpty(&beginning, node, hasTail: backingBytes != pageBytes)
         }
+        beginning.headers.opened(with: buffer)
 
-        file.headers.opened(with: page0)
-        let pages = max(1, backingBytes / pageBytes)
-        var last = pages - 1
-        var offset = 0
-        if last > 0 {
-            offset = isWhole ? last * pageBytes : pageBytes
-            if !isWhole {
-                _ = try storage.pread(descriptor, page0 + offset, pageBytes, at: last * pageBytes)
-            }
-            if isZero(page0 + offset, pageBytes) {
-                // A power cut can leave zero pages after the end.
-                guard let found = try lastPageWithData(descriptor, before: last) else {
-                    report(
-                        .integrityFailure(
-                            path: path(of: node), reason: "too many zero pages after the end"))
-                    throw .ioError
-                }
-                last = max(found, 0)
-                if last == 0 {
-                    offset = 0
-                } else if isWhole {
-                    offset = last * pageBytes
-                } else {
-                    _ = try storage.pread(
-                        descriptor, page0 + offset, pageBytes, at: last * pageBytes)
-                }
-            }
-        }
-        let prefix = RecordPrefix(reading: page0 + offset + layout.recordOffset(ofPage: last))
-        guard Int(prefix.length) <= layout.capacity(ofPage: last) else {
-            report(
-                .integrityFailure(path: path(of: node), reason: "page \(last): impossible length"))
-            throw .ioError
-        }
-        guard last > 0 || prefix.length > 0 else {
-            // An empty file has no key, so this one is damaged.
-            report(
-                .integrityFailure(
-                    path: path(of: node), reason: "page 0 has no content, and the header a key"))
-            throw .ioError
-        }
-        let size = layout.start(ofPage: last) + Int(prefix.length)
-        guard size <= PageLayout.maximumSizeBytes else {
-            report(.integrityFailure(path: path(of: node), reason: "impossible size"))
-            throw .ioError
-        }
+        let (last, offset) = try readLastPage(
+            of: node, descriptor, max(1, backingBytes / pageBytes), isWhole: isWhole, to: buffer)
+        let prefix = RecordPrefix(reading: buffer + offset + layout.recordOffset(ofPage: last))
+        let size = try size(of: node, lastPage: last, prefix)
         // The last page was written since the last durable point, or its epoch is in doubt. A cut
         // may have come with it.
         if prefix.epoch >= durability.epoch.load(ordering: .relaxed)
             || durability.doubt.contains(prefix.epoch)
         {
-            file.syncState.cutMade()
+            beginning.syncState.cutMade()
         }
-        file.extent = .opened(
+        beginning.extent = .opened(
             sizeBytes: size, hasTail: backingBytes % pageBytes != 0,
             needsHint: layout.backingSize(forSize: size) != backingBytes)
-        return (file, offset)
+        return offset
     }
 
-    private func adoptEmpty(_ file: OpenFile, hasTail: Bool) -> (OpenFile, Int) {
-        file.extent = .opened(sizeBytes: 0, hasTail: hasTail, needsHint: hasTail)
-        file.notes.isBeyondDoubt.value = true
-        if durability.unsynced.cuts.contains(file.node.inode) { file.syncState.foreignPagesCut() }
-        return (file, 0)
+    private func beginEmpty(
+        _ beginning: inout FileBeginning, _ node: Node, hasTail: Bool
+    ) -> Int {
+        beginning.extent = .opened(sizeBytes: 0, hasTail: hasTail, needsHint: hasTail)
+        beginning.isBeyondDoubt = true
+        if durability.unsynced.cuts.contains(node.inode) { beginning.syncState.foreignPagesCut() }
+        return 0
+    }
+
+    /// Reports that a file does not open. Returns the error.
+    private func refuse(_ node: Node, _ reason: String) -> Errno {
+        report(.integrityFailure(path: path(of: node), reason: reason))
+        return .ioError
+    }
+
+    /// Reads the first page; bytes that the file lacks become zeros. Returns true if all of the
+    /// file was read.
+    private func readFirstPage(
+        _ descriptor: Int32, _ backingBytes: Int, to buffer: UnsafeMutableRawPointer
+    ) throws(Errno) -> Bool {
+        let pageBytes = layout.pageBytes
+        // One read for both ends of a small file. The pages in between may be unreadable.
+        var isWhole = backingBytes / pageBytes <= Volume.pagesReadAtOpen
+        let got: Int
+        do throws(Errno) {
+            got = try storage.pread(
+                descriptor, buffer, isWhole ? backingBytes : pageBytes, at: 0)
+        } catch {
+            guard isWhole, backingBytes > pageBytes else { throw error }
+            isWhole = false
+            got = try storage.pread(descriptor, buffer, pageBytes, at: 0)
+        }
+        let filled = isWhole ? max(pageBytes, backingBytes) : pageBytes
+        if got < filled {
+            (buffer + got).initializeMemory(as: UInt8.self, repeating: 0, count: filled - got)
+        }
+        return isWhole
+    }
+
+    /// Finds the last page of a file with `pages` pages, and reads it behind the first one unless
+    /// all of the file is there (`isWhole`).
+    private func readLastPage(
+        of node: Node, _ descriptor: Int32, _ pages: Int, isWhole: Bool,
+        to buffer: UnsafeMutableRawPointer
+    ) throws(Errno) -> (page: Int, offset: Int) {
+        let pageBytes = layout.pageBytes
+        let end = pages - 1
+        guard end > 0 else { return (0, 0) }
+        let offset = isWhole ? end * pageBytes : pageBytes
+        if !isWhole {
+            _ = try storage.pread(descriptor, buffer + offset, pageBytes, at: end * pageBytes)
+        }
+        guard isZero(buffer + offset, pageBytes) else { return (end, offset) }
+        // A power cut can leave zero pages after the end.
+        guard let found = try lastPageWithData(descriptor, before: end) else {
+            throw refuse(node, "too many zero pages after the end")
+        }
+        guard found > 0 else { return (0, 0) }
+        if isWhole { return (found, found * pageBytes) }
+        _ = try storage.pread(descriptor, buffer + offset, pageBytes, at: found * pageBytes)
+        return (found, offset)
+    }
+
+    /// Returns the size of a file by its last page, bytes.
+    private func size(
+        of node: Node, lastPage last: Int, _ prefix: RecordPrefix
+    ) throws(Errno) -> Int {
+        guard Int(prefix.length) <= layout.capacity(ofPage: last) else {
+            throw refuse(node, "page \(last): impossible length")
+        }
+        guard last > 0 || prefix.length > 0 else {
+            // An empty file has no key, so this one is damaged.
+            throw refuse(node, "page 0 has no content, and the header a key")
+        }
+        let size = layout.start(ofPage: last) + Int(prefix.length)
+        guard size <= PageLayout.maximumSizeBytes else { throw refuse(node, "impossible size") }
+        return size
     }
 
     private enum ContentWithoutHeader {
@@ -306,9 +328,10 @@ extension Volume {
     /// Authenticates the last page, and with it the size, after the gate has admitted an open.
     /// Loads the key. The caller holds the content lock.
     func verifyEnd(
-        _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
+        _ access: borrowing FileWriteAccess, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
-        file.extent.endVerified()
+        let file = access.file
+        access.extent.endVerified()
         guard file.sizeBytes > 0 else { return }
         let page = layout.pageCount(forSize: file.sizeBytes) - 1
         let sealed = context.sealed + lastPageOffset
@@ -316,7 +339,7 @@ extension Volume {
         context.usePlain(layout.pageBytes)
         do throws(Errno) {
             try decode(file, page: page, sealed, to: context.plain, context)
-            if !prefix.isFinal { file.extent.endTorn() }
+            if !prefix.isFinal { access.extent.endTorn() }
             // While a file may have findings, `sealingEpoch` gives its pages no epoch after the
             // doubtful ones.
             if !file.notes.isBeyondDoubt.value {

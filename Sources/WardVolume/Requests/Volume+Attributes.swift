@@ -27,9 +27,9 @@ extension Volume {
     /// two.
     private func showTimes(_ file: OpenFile) {
         if file.published.needsHint, !file.published.hintWasShown {
-            file.lock.withWriteLock {
-                file.extent.hintShown()
-                putHint(file)
+            file.withWriteAccess { access in
+                access.extent.hintShown()
+                putHint(access)
             }
         }
         file.times.show()
@@ -182,9 +182,9 @@ extension Volume {
             // while other programs hold the file open.
             try mayOpen(file, .truncate, caller, context)
         }
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             defer { context.excuses.forget() }
-            try setSize(file, to: size, .truncate, caller, context)
+            try setSize(access, to: size, .truncate, caller, context)
             if size == 0 { node.cachedPages.exist.store(true, ordering: .relaxed) }
         }
     }
@@ -230,10 +230,10 @@ extension Volume {
             if let file = node.file {
                 // First store the writes that were accepted at a lock, and the hint. Later they
                 // would move the times that are about to be set.
-                file.lock.withWriteLock {
+                file.withWriteAccess { access in
                     settle(file)
-                    file.extent.hintShown()
-                    putHint(file)
+                    access.extent.hintShown()
+                    putHint(access)
                 }
                 file.times.show()
             }

@@ -127,7 +127,7 @@ extension Volume {
     /// after `creationPatience`.
     func isNewborn(_ file: OpenFile, _ shouldStop: () -> Bool) -> Bool? {
         // A file with a header or content got its node earlier.
-        let mayBeUnderWay = file.lock.withReadLock { file.header == nil && file.sizeBytes == 0 }
+        let mayBeUnderWay = file.withReadLock { file.header == nil && file.sizeBytes == 0 }
         // If a creation made the name that the walk found, it began before this loop.
         let end = SystemClock.monotonic() + Volume.creationPatience
         while mayBeUnderWay, !file.node.isSuperseded, names.creations.areUnderWay {
@@ -171,8 +171,10 @@ extension Volume {
         let file = nodes.table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
             let file = OpenFile(
                 node: node, backing: BackingFile(storage, descriptor, isWritable: true),
-                protectionClass: protectionClass, headers: FileHeaderState(directoryID: state.id),
-                extent: .made, isBeyondDoubt: true)
+                protectionClass: protectionClass,
+                FileBeginning(
+                    headers: FileHeaderState(directoryID: state.id), extent: .made,
+                    isBeyondDoubt: true))
             file.notes.presumeSetIDBits(backing: status.st_mode)
             file.syncs.mendedFailures.value = durability.syncFailures
             attach(file, to: node)
@@ -206,7 +208,9 @@ extension Volume {
                 }
             }
             if !state.gives(protectionClass) {
-                try makeDurableHeader(file, protectionClass)
+                try file.withWriteAccess { access throws(Errno) in
+                    try makeDurableHeader(access, protectionClass)
+                }
             }
         } catch {
             discard(file)

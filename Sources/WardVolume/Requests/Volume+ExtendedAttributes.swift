@@ -171,9 +171,9 @@ extension Volume {
         report(.healed(path: path(of: node), finding: finding))
     }
 
-    /// Removes the attributes that `judgeAttribute` excuses, before the doubt ends. The caller
-    /// holds the file's lock.
-    func mendAttributes(_ file: OpenFile) throws(Errno) {
+    /// Removes the attributes that `judgeAttribute` excuses, before the doubt ends.
+    func mendAttributes(_ access: borrowing FileWriteAccess) throws(Errno) {
+        let file = access.file
         guard file.isWritable else { return }
         for name in try storedNames(file.descriptor)
         where name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") {
@@ -371,7 +371,7 @@ extension Volume {
         guard node.isRegular else { return Volume.noOwnerID }
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        return file.lock.withReadLock { file.header?.fileID }
+        return file.withReadLock { file.header?.fileID }
     }
 
     /// Runs `body` with the node's owner ID. A file without a header gets one now. The file's lock
@@ -383,8 +383,8 @@ extension Volume {
         guard node.isRegular else { return try body(Volume.noOwnerID) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        try file.lock.withWriteLock { () throws(Errno) in
-            if file.header == nil { try makeKeylessHeader(file, file.protectionClass) }
+        try file.withWriteAccess { access throws(Errno) in
+            if file.header == nil { try makeKeylessHeader(access, file.protectionClass) }
             guard let header = file.header else { throw .notSupported }
             try body(header.fileID)
         }

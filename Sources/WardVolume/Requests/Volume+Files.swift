@@ -46,12 +46,12 @@ extension Volume {
             try mayOpen(file, .open, caller, context)
             if isReadOnly, flags & O_ACCMODE != O_RDONLY { throw .readOnlyFileSystem }
             if flags & O_TRUNC != 0 {
-                try file.lock.withWriteLock { () throws(Errno) in
-                    try setSize(file, to: 0, .truncate, caller, context)
-                    if dropPrivilegeBits { hasLostBits = try dropPrivileges(file, caller) }
+                try file.withWriteAccess { access throws(Errno) in
+                    try setSize(access, to: 0, .truncate, caller, context)
+                    if dropPrivilegeBits { hasLostBits = try dropPrivileges(access, caller) }
                 }
             } else if !(file.published.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
-                try file.lock.withWriteLock { () throws(Errno) in
+                try file.withWriteAccess { access throws(Errno) in
                     var offset = lastPageOffset
                     if !wasNew || file.times.lastChange != 0 {
                         // Another request opened the file first (for an attribute, say), or it has
@@ -65,7 +65,7 @@ extension Volume {
                     try enter(file, .open, caller, context)
                     defer { context.unlockContent() }
                     isFirst = !file.extent.isEndVerified
-                    try verifyEnd(file, lastPageOffset: offset, context)
+                    try verifyEnd(access, lastPageOffset: offset, context)
                 }
             }
         } catch {
@@ -87,8 +87,11 @@ extension Volume {
     ///
     /// Returns true if bits are gone. The kernel shows and honours them until it is told
     /// (`KernelNotifier.invalidateAttributes`). The request must do so before its answer, and
-    /// without the file's lock. Here the caller holds that lock for writing.
-    private func dropPrivileges(_ file: OpenFile, _ caller: Caller?) throws(Errno) -> Bool {
+    /// after the end of this access.
+    private func dropPrivileges(
+        _ access: borrowing FileWriteAccess, _ caller: Caller?
+    ) throws(Errno) -> Bool {
+        let file = access.file
         let known = file.notes.setIDBits
         guard known != 0 else { return false }
         let status = try storage.fstat(file.descriptor)
@@ -119,7 +122,7 @@ extension Volume {
         into target: UnsafeMutableRawPointer? = nil, _ context: WorkerContext
     ) throws(Errno) -> UnsafeRawBufferPointer {
         let file = handle.object(as: FileHandle.self).file
-        return try file.lock.withReadLock { () throws(Errno) in
+        return try file.withReadLock { () throws(Errno) in
             let size = file.sizeBytes
             let offset = Int(clamping: offsetBytes)
             guard offset < size, count > 0 else {
@@ -189,8 +192,8 @@ extension Volume {
 
     /// Calls `dropPrivileges` with this `caller` and tells the kernel. No lock may be held.
     private func dropPrivilegesAndTell(_ file: OpenFile, _ caller: Caller?) throws(Errno) {
-        let hasLostBits = try file.lock.withWriteLock { () throws(Errno) in
-            try dropPrivileges(file, caller)
+        let hasLostBits = try file.withWriteAccess { access throws(Errno) in
+            try dropPrivileges(access, caller)
         }
         if hasLostBits { kernel?.invalidateAttributes(of: file.node.id) }
     }
@@ -205,7 +208,7 @@ extension Volume {
             throw .fileTooLarge
         }
         durability.dirt.noteBytes(data.count)
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             defer { context.excuses.forget() }
             let oldSize = file.sizeBytes
             if flags.contains(.fromPageCache) {
@@ -217,7 +220,8 @@ extension Volume {
                 do throws(Errno) {
                     try withSpace(context) { () throws(Errno) in
                         try store(
-                            file, .data(data.baseAddress!), offset: Int(offsetBytes), count: count,
+                            access, .data(data.baseAddress!), offset: Int(offsetBytes),
+                            count: count,
                             .writeBack, caller, context)
                     }
                 } catch {
@@ -230,14 +234,14 @@ extension Volume {
                 do throws(Errno) {
                     try withSpace(context) { () throws(Errno) in
                         try store(
-                            file, .data(data.baseAddress!), offset: Int(offsetBytes),
+                            access, .data(data.baseAddress!), offset: Int(offsetBytes),
                             count: data.count, .write, caller, context)
                     }
                 } catch {
                     if !isAdmitted(file, .write) { dropRefused(file.node) }
                     throw error
                 }
-                try stream(file, offset: Int(offsetBytes), count: data.count, oldSize: oldSize)
+                try stream(access, offset: Int(offsetBytes), count: data.count, oldSize: oldSize)
             }
         }
     }
@@ -281,12 +285,12 @@ extension Volume {
         let failures = durability.syncFailures
         do throws(Errno) {
             if file.syncs.mendedFailures.value != failures || file.published.hasUncutPages {
-                try file.lock.withWriteLock { () throws(Errno) in
-                    if file.syncs.mendedFailures.value != failures { try writeEndsAgain(file) }
+                try file.withWriteAccess { access throws(Errno) in
+                    if file.syncs.mendedFailures.value != failures { try writeEndsAgain(access) }
                     // This sync promises the present size, so an unfinished cut must be made first.
                     if file.extent.hasUncutPages {
-                        file.extent.cutIsDue()
-                        try removeHint(file)
+                        access.extent.cutIsDue()
+                        try removeHint(access)
                     }
                 }
             }
@@ -373,14 +377,14 @@ extension Volume {
         let start = Int(offsetBytes)
         let end = start + Int(lengthBytes)
         let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             defer { context.excuses.forget() }
             try enter(file, .allocate, caller, context)
             context.unlockContent()
             switch mode & ~FALLOC_FL_KEEP_SIZE {
             case 0:
                 if !keepsSize, end > file.sizeBytes {
-                    try extend(file, to: end, .allocate, caller, context)
+                    try extend(access, to: end, .allocate, caller, context)
                 }
                 // Allocates space for pages to come. Space beyond the last page is never part of
                 // the file.
@@ -394,12 +398,12 @@ extension Volume {
                 }
             case FALLOC_FL_PUNCH_HOLE:
                 guard keepsSize else { throw .notSupported }
-                try zero(file, from: start, to: end, caller, context)
+                try zero(access, from: start, to: end, caller, context)
             case FALLOC_FL_ZERO_RANGE:
                 let oldSize = file.sizeBytes
-                try zero(file, from: start, to: min(end, oldSize), caller, context)
+                try zero(access, from: start, to: min(end, oldSize), caller, context)
                 if !keepsSize, end > oldSize {
-                    try extend(file, to: end, .allocate, caller, context)
+                    try extend(access, to: end, .allocate, caller, context)
                 }
             default:
                 throw .notSupported
@@ -414,7 +418,7 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) -> UInt64 {
         let file = handle.object(as: FileHandle.self).file
-        return try file.lock.withReadLock { () throws(Errno) in
+        return try file.withReadLock { () throws(Errno) in
             try enter(file, .seek, caller, context)
             context.unlockContent()
             let offset = Int(clamping: offsetBytes)

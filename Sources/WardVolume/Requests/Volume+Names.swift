@@ -463,7 +463,7 @@ extension Volume {
     ) throws(Errno) {
         let file = try acquire(node, context).file
         defer { release(file, context) }
-        try file.lock.withWriteLock { () throws(Errno) in
+        try file.withWriteAccess { access throws(Errno) in
             var needsHeader = !target.gives(file.protectionClass)
             // An empty file without a header would have another class by each of its names.
             for link in node.allLinks where !needsHeader {
@@ -474,7 +474,7 @@ extension Volume {
             if !store.traits.keepsOrder {
                 durability.unsynced.movedFiles.note(node.inode, by: context)
             }
-            try makeDurableHeader(file, file.protectionClass)
+            try makeDurableHeader(access, file.protectionClass)
         }
     }
 

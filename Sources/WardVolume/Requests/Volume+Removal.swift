@@ -37,7 +37,7 @@ extension Volume {
         if let known = node.protectionClass, gate.classes.state(of: known) == .open { return nil }
         guard let file = try? acquire(node, context).file else { return nil }
         defer { release(file, context) }
-        return file.lock.withReadLock {
+        return file.withReadLock {
             guard file.sizeBytes > 0 else { return nil }
             switch gate.classes.state(of: file.protectionClass) {
             case .open, .closing: return nil
