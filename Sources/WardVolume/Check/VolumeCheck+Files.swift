@@ -235,15 +235,15 @@ extension VolumeCheck {
 
     /// Whether the file key can be unwrapped. False means that the key is wrong, and not a page.
     private func canUnwrap(_ file: OpenFile, _ context: WorkerContext) -> Bool {
-        context.lockContent()
-        defer { context.unlockContent() }
-        guard volume.isAdmitted(file) else { return true }
-        do throws(Errno) {
-            try file.key.withKey(
-                load: { () throws(Errno) in try volume.loadKey(file, context) }, { _ in })
-            return true
-        } catch {
-            return error != .ioError
+        context.withContent { _ in
+            guard volume.isAdmitted(file) else { return true }
+            do throws(Errno) {
+                try file.key.withKey(
+                    load: { () throws(Errno) in try volume.loadKey(file, context) }, { _ in })
+                return true
+            } catch {
+                return error != .ioError
+            }
         }
     }
 
@@ -256,8 +256,7 @@ extension VolumeCheck {
                 // Such pages are not read: there may be no end to them.
                 let skipped = try walk.skip { last throws(Errno) in
                     // Checked here first, because `authenticatedEpoch` reports a denial.
-                    try admit(file, context)
-                    context.unlockContent()
+                    try withContent(of: file, context) { _ in }
                     return try volume.authenticatedEpoch(
                         file, last, .mend, Volume.ownCaller, context) != nil
                 }
@@ -308,8 +307,7 @@ extension VolumeCheck {
         _ file: OpenFile, _ pages: Range<Int>, _ context: WorkerContext
     ) throws(Errno) -> [BadPage] {
         // Checked here first, because `examine` reports a denial.
-        try admit(file, context)
-        context.unlockContent()
+        try withContent(of: file, context) { _ in }
         let pageBytes = volume.layout.pageBytes
         try volume.readPages(file, pages.lowerBound, count: pages.count, to: context.sealed)
         defer { context.excuses.forget() }
@@ -320,29 +318,34 @@ extension VolumeCheck {
                     .mend, Volume.ownCaller, context)
             }
         }
-        try admit(file, context)
-        defer { context.unlockContent() }
-        context.usePlain(pageBytes)
-        var found: [BadPage] = []
-        for page in pages {
-            let sealed = context.sealed + (page - pages.lowerBound) * pageBytes
-            if let bad = try judge(file, page, sealed, context) { found.append(bad) }
+        return try withContent(of: file, context) { content throws(Errno) in
+            content.usePlain(pageBytes)
+            var found: [BadPage] = []
+            for page in pages {
+                let sealed = context.sealed + (page - pages.lowerBound) * pageBytes
+                if let bad = try judge(file, page, sealed, content) { found.append(bad) }
+            }
+            return found
         }
-        return found
     }
 
-    /// Takes the content lock if the file can be read now; throws `EPERM` otherwise.
-    private func admit(_ file: OpenFile, _ context: WorkerContext) throws(Errno) {
-        context.lockContent()
-        guard volume.isAdmitted(file) else {
-            context.unlockContent()
-            throw .notPermitted
+    /// Runs `body` with the content lock held. Throws `EPERM` where the file can't be read now, and
+    /// reports no denial.
+    private func withContent<R>(
+        of file: OpenFile, _ context: WorkerContext,
+        _ body: (borrowing ContentAccess) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        try context.withContent { content throws(Errno) in
+            guard volume.isAdmitted(file) else { throw .notPermitted }
+            return try body(content)
         }
     }
 
     private func judge(
-        _ file: OpenFile, _ page: Int, _ sealed: UnsafeRawPointer, _ context: WorkerContext
+        _ file: OpenFile, _ page: Int, _ sealed: UnsafeRawPointer,
+        _ content: borrowing ContentAccess
     ) throws(Errno) -> BadPage? {
+        let context = content.context
         let layout = volume.layout
         let record = sealed + layout.recordOffset(ofPage: page)
         let prefix = RecordPrefix(reading: record)
@@ -355,9 +358,7 @@ extension VolumeCheck {
             return BadPage(
                 pages: page..<page + 1, state: excused, reason: "wiped", bytes: start..<end)
         }
-        let opens = try context.withCipher(
-            of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
-        ) { cipher throws(Errno) in
+        let opens = try volume.withCipher(of: file, content) { cipher throws(Errno) in
             volume.open(record, page: page, to: context.plain, cipher)
         }
         guard opens, prefix.hasKnownFlags,
@@ -421,21 +422,18 @@ extension VolumeCheck {
             // Written through the ordinary path, from a copy that is wiped.
             try volume.readPage(file, page, to: context.sealed)
             context.excuses.note(page, of: file)
-            try volume.enter(file, .mend, Volume.ownCaller, context)
-            context.usePlain(layout.pageBytes)
-            do throws(Errno) {
-                try volume.decode(file, page: page, context.sealed, to: context.plain, context)
-            } catch {
-                context.unlockContent()
-                throw error
-            }
             try withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) {
                 copy throws(Errno) in
-                copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
-                context.unlockContent()
-                defer { explicit_bzero(copy.baseAddress!, length) }
+                let copy = copy.baseAddress!
+                defer { explicit_bzero(copy, length) }
+                try volume.withContent(of: file, .mend, Volume.ownCaller, context) {
+                    content throws(Errno) in
+                    content.usePlain(layout.pageBytes)
+                    try volume.decode(file, page: page, context.sealed, to: context.plain, content)
+                    copy.copyMemory(from: context.plain, byteCount: length)
+                }
                 try volume.store(
-                    access, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                    access, .data(copy), offset: start, count: length, .mend,
                     Volume.ownCaller, context)
             }
         }

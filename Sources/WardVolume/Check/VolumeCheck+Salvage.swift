@@ -230,23 +230,28 @@ extension VolumeCheck {
         where !candidate.wrappedKey.isEmpty
             && (isProven || candidate.protectionClass != .completeUnlessOpen)
         {
-            context.lockContent()
-            defer { context.unlockContent() }
-            guard volume.gate.classes.state(of: candidate.protectionClass) == .open else {
-                continue
+            let opens = try context.withContent { content throws(Errno) in
+                try classKeyOpens(candidate, content)
             }
-            do throws(KeyringError) {
-                try candidate.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
-                    _ = try volume.keyring.unwrap(bytes, for: candidate.protectionClass)
-                }
-                return (candidate, isProven)
-            } catch .outOfLockedMemory {
-                throw .noMemory
-            } catch {
-                continue
-            }
+            if opens { return (candidate, isProven) }
         }
         return nil
+    }
+
+    /// Whether the class key is there and opens the header's wrapped key.
+    private func classKeyOpens(
+        _ header: FileHeader, _ content: borrowing ContentAccess
+    ) throws(Errno) -> Bool {
+        guard volume.gate.classes.state(of: header.protectionClass) == .open else { return false }
+        do throws(KeyringError) {
+            try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
+                _ = try volume.keyring.unwrap(bytes, for: header.protectionClass)
+            }
+            return true
+        } catch {
+            if error == .outOfLockedMemory { throw .noMemory }
+            return false
+        }
     }
 
     /// Reads a damaged header as one of this class. Compares its authentication code with those of
@@ -350,14 +355,12 @@ extension VolumeCheck {
         try volume.readPage(file, page, to: context.sealed)
         let record = context.sealed + layout.recordOffset(ofPage: page)
         let prefix = RecordPrefix(reading: record)
-        context.lockContent()
-        defer { context.unlockContent() }
-        guard volume.isAdmitted(file) else { throw .notPermitted }
-        context.usePlain(layout.pageBytes)
-        let opens = try context.withCipher(
-            of: file, load: { () throws(Errno) in try volume.loadKey(file, context) }
-        ) { cipher throws(Errno) in
-            volume.open(record, page: page, to: context.plain, cipher)
+        let opens = try context.withContent { content throws(Errno) in
+            guard volume.isAdmitted(file) else { throw Errno.notPermitted }
+            content.usePlain(layout.pageBytes)
+            return try volume.withCipher(of: file, content) { cipher throws(Errno) in
+                volume.open(record, page: page, to: context.plain, cipher)
+            }
         }
         guard opens, prefix.hasKnownFlags, prefix.length > 0,
             Int(prefix.length) <= layout.capacity(ofPage: page)

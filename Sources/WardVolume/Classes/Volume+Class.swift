@@ -163,30 +163,24 @@ extension Volume {
             throw denied(file.node, old, .setClass, caller)
         }
         guard var header = file.header else { throw .ioError }
-        context.lockContent()
-        do throws(Errno) {
+        let isAdmitted = try context.withContent { content throws(Errno) in
             guard gate.classes.state(of: old) == .open,
                 gate.classes.state(of: wanted) == .open || wanted == .completeUnlessOpen
-            else {
-                context.unlockContent()
-                throw denied(file.node, wanted, .setClass, caller)
-            }
-            let key = try loadKey(file, context)
+            else { return false }
+            let key = try loadKey(file, content.context)
             do throws(KeyringError) {
-                header.wrappedKey = try gate.keyring.wrap(key, for: wanted)
+                header.wrappedKey = try keyring.wrap(key, for: wanted)
             } catch {
                 throw error == .outOfLockedMemory ? .noMemory : .notPermitted
             }
-            if !file.hasKey { file.key.set(key) }
+            if !file.hasKey { file.key.set(key, content) }
             header.protectionClass = wanted
             // Under the content lock: a lock that begins now sees the file in its new class.
             access.protectionClass = wanted
             file.node.protectionClass = wanted
-        } catch {
-            context.unlockContent()
-            throw error
+            return true
         }
-        context.unlockContent()
+        guard isAdmitted else { throw denied(file.node, wanted, .setClass, caller) }
         do throws(Errno) {
             let before = try storage.fstat(file.descriptor)
             try replaceHeader(access, header)

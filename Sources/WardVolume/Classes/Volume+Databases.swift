@@ -96,18 +96,19 @@ extension Volume {
                     != nil
             else { return true }
             defer { context.excuses.forget() }
-            context.lockContent()
-            defer { context.unlockContent() }
-            // While a class closes, a file keeps its key for a moment after all cipher contexts
-            // were wiped.
-            guard isAdmitted(file) else { return true }
-            context.usePlain(layout.pageBytes)
-            guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil
-            else { return true }
-            let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
-            let isKnown = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
-            file.notes.isKnownDatabase.value = isKnown
-            return isKnown
+            return context.withContent { content in
+                // While a class closes, a file keeps its key for a moment after all cipher contexts
+                // were wiped.
+                guard isAdmitted(file) else { return true }
+                content.usePlain(layout.pageBytes)
+                guard
+                    (try? decode(file, page: 0, context.sealed, to: context.plain, content)) != nil
+                else { return true }
+                let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
+                let isKnown = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
+                file.notes.isKnownDatabase.value = isKnown
+                return isKnown
+            }
         }
     }
 

@@ -146,75 +146,77 @@ extension Volume {
                 file, page: last, sealed + (count - 1) * pageBytes, operation, caller, context)
         }
 
-        try enter(file, operation, caller, context)
-        // The kernel writes a mapped page back because its class is closing.
-        let mayStoreLater =
-            operation == .writeBack && gate.classes.state(of: file.protectionClass) == .closing
         let before = file.headers.stored
-        let epochNow = durability.beginWrite(context)
-        let sealingEpoch = sealingEpoch(file, epochNow)
-        let isFirstHeader = file.header == nil
-        if isFirstHeader { durability.unsynced.headers.begin() }
+        var isFirstHeader = false
         defer { if isFirstHeader { durability.unsynced.headers.end() } }
-        do throws(Errno) {
-            if file.header == nil || file.header!.wrappedKey.isEmpty { try makeKey(access) }
-            let plain = context.plain
-            context.usePlain(pageBytes)
-            var nonce = context.freshNonce()
-            for page in first...last {
-                let slot = sealed + (page - first) * pageBytes
-                let record = slot + layout.recordOffset(ofPage: page)
-                let pageStart = layout.start(ofPage: page)
-                let capacity = layout.capacity(ofPage: page)
-                let from = max(start, pageStart)
-                let until = min(end, pageStart + capacity)
-                let length = page == newLast ? newSize - pageStart : capacity
-                var payload = UnsafeRawPointer(plain)
-                if from == pageStart, until == pageStart + capacity, case .data(let data) = source {
-                    payload = data + (from - start)
-                } else {
-                    if page == first ? readsFirst : page == last && readsLast {
-                        try decode(file, page: page, slot, to: plain, context)
+        defer { durability.endWrite(context) }
+        // After this only ciphertext: a lock may proceed while the backing store is slow.
+        let (mayStoreLater, epochNow) = try withContent(of: file, operation, caller, context) {
+            content throws(Errno) in
+            // The kernel writes a mapped page back because its class is closing.
+            let mayStoreLater =
+                operation == .writeBack && gate.classes.state(of: file.protectionClass) == .closing
+            let epochNow = durability.beginWrite(context)
+            let sealingEpoch = sealingEpoch(file, epochNow)
+            isFirstHeader = before == nil
+            if isFirstHeader { durability.unsynced.headers.begin() }
+            do throws(Errno) {
+                if before == nil || before!.header.wrappedKey.isEmpty {
+                    try makeKey(access, content)
+                }
+                let plain = context.plain
+                content.usePlain(pageBytes)
+                var nonce = context.freshNonce()
+                for page in first...last {
+                    let slot = sealed + (page - first) * pageBytes
+                    let record = slot + layout.recordOffset(ofPage: page)
+                    let pageStart = layout.start(ofPage: page)
+                    let capacity = layout.capacity(ofPage: page)
+                    let from = max(start, pageStart)
+                    let until = min(end, pageStart + capacity)
+                    let length = page == newLast ? newSize - pageStart : capacity
+                    var payload = UnsafeRawPointer(plain)
+                    if from == pageStart, until == pageStart + capacity,
+                        case .data(let data) = source
+                    {
+                        payload = data + (from - start)
                     } else {
-                        plain.initializeMemory(as: UInt8.self, repeating: 0, count: capacity)
-                    }
-                    if from < until {
-                        switch source {
-                        case .data(let data):
-                            (plain + (from - pageStart)).copyMemory(
-                                from: data + (from - start), byteCount: until - from)
-                        case .zeros:
-                            (plain + (from - pageStart)).initializeMemory(
-                                as: UInt8.self, repeating: 0, count: until - from)
+                        if page == first ? readsFirst : page == last && readsLast {
+                            try decode(file, page: page, slot, to: plain, content)
+                        } else {
+                            plain.initializeMemory(as: UInt8.self, repeating: 0, count: capacity)
+                        }
+                        if from < until {
+                            switch source {
+                            case .data(let data):
+                                (plain + (from - pageStart)).copyMemory(
+                                    from: data + (from - start), byteCount: until - from)
+                            case .zeros:
+                                (plain + (from - pageStart)).initializeMemory(
+                                    as: UInt8.self, repeating: 0, count: until - from)
+                            }
+                        }
+                        if length < capacity {
+                            (plain + length).initializeMemory(
+                                as: UInt8.self, repeating: 0, count: capacity - length)
                         }
                     }
-                    if length < capacity {
-                        (plain + length).initializeMemory(
-                            as: UInt8.self, repeating: 0, count: capacity - length)
+                    try withCipher(of: file, content) { cipher throws(Errno) in
+                        seal(
+                            payload, page: page, length: length, isFinal: page == newLast,
+                            epoch: sealingEpoch, nonce: nonce, to: record, cipher)
                     }
+                    if page == 0 {
+                        slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+                    }
+                    nonce.0 &+= 1
                 }
-                try context.withCipher(
-                    of: file, load: { () throws(Errno) in try loadKey(file, context) }
-                ) {
-                    cipher throws(Errno) in
-                    seal(
-                        payload, page: page, length: length, isFinal: page == newLast,
-                        epoch: sealingEpoch, nonce: nonce, to: record, cipher)
-                }
-                if page == 0 {
-                    slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
-                }
-                nonce.0 &+= 1
+            } catch {
+                restoreHeader(access, before)
+                throw error
             }
-        } catch {
-            restoreHeader(access, before)
-            durability.endWrite(context)
-            context.unlockContent()
-            throw error
+            return (mayStoreLater, epochNow)
         }
-        // Only ciphertext from here on: a lock may proceed while the backing store is slow.
-        context.unlockContent()
-        defer { durability.endWrite(context) }
         if mayStoreLater, newSize == oldSize, !file.extent.needsMending {
             try storeLater(access, firstPage: first, count: count, sealed, epoch: epochNow)
             noteChange(access)

@@ -8,7 +8,9 @@ import WardSystem
 extension Volume {
     /// Makes a fresh file key and the header that carries it. The header reaches the backing store
     /// with the next page that is written.
-    func makeKey(_ access: borrowing FileWriteAccess) throws(Errno) {
+    func makeKey(
+        _ access: borrowing FileWriteAccess, _ content: borrowing ContentAccess
+    ) throws(Errno) {
         let file = access.file
         let key = try SecretBytes(random: 32)
         let wrapped: [UInt8]
@@ -27,7 +29,7 @@ extension Volume {
         header.isSparse = false
         access.headers.put(storedHeader(header))
         access.headers.keyChanged()
-        file.key.set(key)
+        file.key.set(key, content)
         file.node.protectionClass = file.protectionClass
     }
 

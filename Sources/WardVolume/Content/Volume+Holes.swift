@@ -83,8 +83,7 @@ extension Volume {
             for edge in edges {
                 try storeZeros(access, edge.lowerBound, edge.upperBound, caller, context)
             }
-            try enter(file, .allocate, caller, context)
-            context.unlockContent()
+            try askGate(file, .allocate, caller, context)
             try prepareHole(access)
             return try body()
         }
@@ -99,35 +98,27 @@ extension Volume {
                 file, page: page, sealed + index * pageBytes, .allocate, caller, context)
         }
         old.copyMemory(from: sealed, byteCount: pages.count * pageBytes)
-        try enter(file, .allocate, caller, context)
-        let epoch = sealingEpoch(file, durability.beginWrite(context))
         defer { durability.endWrite(context) }
-        do throws(Errno) {
-            context.usePlain(pageBytes)
+        // Only ciphertext after this: a lock may proceed.
+        try withContent(of: file, .allocate, caller, context) { content throws(Errno) in
+            let epoch = sealingEpoch(file, durability.beginWrite(context))
+            content.usePlain(pageBytes)
             let plain = context.plain
             var nonce = context.freshNonce()
             for (index, page) in pages.enumerated() {
                 let slot = sealed + index * pageBytes
-                try decode(file, page: page, slot, to: plain, context)
+                try decode(file, page: page, slot, to: plain, content)
                 (plain + (edges[index].lowerBound - layout.start(ofPage: page))).initializeMemory(
                     as: UInt8.self, repeating: 0, count: edges[index].count)
                 let (length, isLast) = expectation(file, page)
-                try context.withCipher(
-                    of: file, load: { () throws(Errno) in try loadKey(file, context) }
-                ) {
-                    cipher throws(Errno) in
+                try withCipher(of: file, content) { cipher throws(Errno) in
                     seal(
                         plain, page: page, length: length, isFinal: isLast, epoch: epoch,
                         nonce: nonce, to: slot + layout.recordOffset(ofPage: page), cipher)
                 }
                 nonce.0 &+= 1
             }
-        } catch {
-            context.unlockContent()
-            throw error
         }
-        // Only ciphertext from here on: a lock may proceed.
-        context.unlockContent()
         // Only after the edges were read while the file was not yet sparse: then a wiped page is no
         // hole.
         try prepareHole(access)

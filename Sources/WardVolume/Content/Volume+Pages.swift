@@ -13,16 +13,43 @@ extension Volume {
         case writeBack, setClass
     }
 
-    /// Takes the content lock and asks the gate. If it returns, the caller may touch keys and
-    /// plaintext until the context's content lock is released. Throws `EPERM`, with the lock
+    /// Runs `body` with the content lock held and the gate asked. Throws `EPERM` if the gate
+    /// refuses.
+    @inline(__always)
+    func withContent<R>(
+        of file: OpenFile, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext, _ body: (borrowing ContentAccess) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let access = try enter(file, operation, caller, context)
+        defer { context.unlockContent() }
+        return try body(access)
+    }
+
+    /// Throws `EPERM` if the gate refuses the operation now.
+    func askGate(
+        _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) { try withContent(of: file, operation, caller, context) { _ in } }
+
+    /// Takes the content lock and asks the gate. The access lasts until the context's content lock
+    /// is released: `read` needs it until its reply was sent. Throws `EPERM`, with the lock
     /// released, if the gate refuses.
     func enter(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
-    ) throws(Errno) {
-        context.lockContent()
-        if isAdmitted(file, operation) { return }
+    ) throws(Errno) -> ContentAccess {
+        let access = context.lockContent()
+        if isAdmitted(file, operation) { return access }
         context.unlockContent()
         throw denied(file.node, file.protectionClass, operation, caller)
+    }
+
+    /// Runs `body` with the cipher of a file, whose key is unwrapped where it is not in memory.
+    @inline(__always)
+    func withCipher<R>(
+        of file: OpenFile, _ content: borrowing ContentAccess,
+        _ body: (borrowing AEADContext) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        try content.withCipher(
+            of: file, load: { () throws(Errno) in try loadKey(file, content.context) }, body)
     }
 
     /// Whether the gate admits the operation. The answer is valid only while the content lock is
@@ -93,8 +120,7 @@ extension Volume {
 
     // MARK: Sealing
 
-    /// Seals the payload at `plain` (a full capacity of bytes) as page `page` into `record`. The
-    /// caller holds the content lock.
+    /// Seals the payload at `plain` (a full capacity of bytes) as page `page` into `record`.
     @inline(__always)
     func seal(
         _ plain: UnsafeRawPointer, page: Int, length: Int, isFinal: Bool, epoch: UInt32,
@@ -116,8 +142,7 @@ extension Volume {
         }
     }
 
-    /// Opens the record of page `page`. Returns false if it does not authenticate. The caller holds
-    /// the content lock.
+    /// Opens the record of page `page`. Returns false if it does not authenticate.
     @inline(__always)
     func open(
         _ record: UnsafeRawPointer, page: Int, to plain: UnsafeMutableRawPointer,
@@ -161,29 +186,30 @@ extension Volume {
     /// length.
     ///
     /// Throws `EIO`, for this page only, if the page is not as the format wants and no doubt
-    /// excuses it. `examine` was called before. The caller holds the content lock.
+    /// excuses it. `examine` was called before.
     @inline(__always)
     func decode(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer, to plain: UnsafeMutableRawPointer,
-        _ context: WorkerContext
+        _ content: borrowing ContentAccess
     ) throws(Errno) {
         let record = sealed + layout.recordOffset(ofPage: page)
         let prefix = RecordPrefix(reading: record)
         let (length, isLast) = expectation(file, page)
         if Int(prefix.length) == length, prefix.isFinal == isLast, prefix.hasKnownFlags {
-            let ok = try context.withCipher(
-                of: file, load: { () throws(Errno) in try loadKey(file, context) }
-            ) { cipher throws(Errno) in open(record, page: page, to: plain, cipher) }
+            let ok = try withCipher(of: file, content) { cipher throws(Errno) in
+                open(record, page: page, to: plain, cipher)
+            }
             if ok { return }
         }
-        try decodeUnexpected(file, page: page, sealed, to: plain, context)
+        try decodeUnexpected(file, page: page, sealed, to: plain, content)
     }
 
     /// Decrypts a page that is a hole, or judges it as a finding.
     private func decodeUnexpected(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer,
-        to plain: UnsafeMutableRawPointer, _ context: WorkerContext
+        to plain: UnsafeMutableRawPointer, _ content: borrowing ContentAccess
     ) throws(Errno) {
+        let context = content.context
         let capacity = layout.capacity(ofPage: page)
         let record = sealed + layout.recordOffset(ofPage: page)
         let lastPage = layout.pageCount(forSize: file.sizeBytes) - 1
@@ -193,10 +219,8 @@ extension Volume {
             try judge(file, page, "page \(page) is zero", context)
             return
         }
-        let ok = try context.withCipher(
-            of: file, load: { () throws(Errno) in try loadKey(file, context) }
-        ) {
-            cipher throws(Errno) in open(record, page: page, to: plain, cipher)
+        let ok = try withCipher(of: file, content) { cipher throws(Errno) in
+            open(record, page: page, to: plain, cipher)
         }
         let prefix = RecordPrefix(reading: record)
         guard ok, prefix.hasKnownFlags, Int(prefix.length) <= capacity else {
@@ -277,16 +301,15 @@ extension Volume {
         try withTemporaryPage { buffer throws(Errno) -> UInt32? in
             try readPage(file, page, to: buffer)
             let record = buffer + layout.recordOffset(ofPage: page)
-            try enter(file, operation, caller, context)
-            defer {
+            return try withContent(of: file, operation, caller, context) {
+                content throws(Errno) in
                 // Scrub before a lock may proceed.
-                explicit_bzero(buffer + 4096, 4096)
-                context.unlockContent()
+                defer { explicit_bzero(buffer + 4096, 4096) }
+                let ok = try withCipher(of: file, content) { cipher throws(Errno) in
+                    open(record, page: page, to: buffer + 4096, cipher)
+                }
+                return ok ? RecordPrefix(reading: record).epoch : nil
             }
-            let ok = try context.withCipher(
-                of: file, load: { () throws(Errno) in try loadKey(file, context) }
-            ) { cipher throws(Errno) in open(record, page: page, to: buffer + 4096, cipher) }
-            return ok ? RecordPrefix(reading: record).epoch : nil
         }
     }
 

@@ -19,8 +19,7 @@ extension Volume {
         if newSize > oldSize {
             try extend(access, to: newSize, operation, caller, context)
         } else {
-            try enter(file, operation, caller, context)
-            context.unlockContent()
+            try askGate(file, operation, caller, context)
             if newSize == 0 {
                 try makeEmpty(access)
             } else if newSize < oldSize {
@@ -96,21 +95,17 @@ extension Volume {
         let pageBytes = layout.pageBytes
         try readPage(file, newLast, to: context.sealed)
         try examine(file, page: newLast, context.sealed, operation, caller, context)
-        try enter(file, operation, caller, context)
-        let epochNow = sealingEpoch(file, durability.beginWrite(context))
-        defer { durability.endWrite(context) }
         let length = newSize - layout.start(ofPage: newLast)
         let capacity = layout.capacity(ofPage: newLast)
-        do throws(Errno) {
-            context.usePlain(pageBytes)
-            try decode(file, page: newLast, context.sealed, to: context.plain, context)
+        defer { durability.endWrite(context) }
+        try withContent(of: file, operation, caller, context) { content throws(Errno) in
+            let epochNow = sealingEpoch(file, durability.beginWrite(context))
+            content.usePlain(pageBytes)
+            try decode(file, page: newLast, context.sealed, to: context.plain, content)
             (context.plain + length).initializeMemory(
                 as: UInt8.self, repeating: 0, count: capacity - length)
             let nonce = context.freshNonce()
-            try context.withCipher(
-                of: file, load: { () throws(Errno) in try loadKey(file, context) }
-            ) {
-                cipher throws(Errno) in
+            try withCipher(of: file, content) { cipher throws(Errno) in
                 seal(
                     context.plain, page: newLast, length: length, isFinal: true, epoch: epochNow,
                     nonce: nonce, to: context.sealed + layout.recordOffset(ofPage: newLast), cipher)
@@ -118,11 +113,7 @@ extension Volume {
             if newLast == 0 {
                 context.sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             }
-        } catch {
-            context.unlockContent()
-            throw error
         }
-        context.unlockContent()
         settle(file)
         if file.extent.tail != .none { try removeHint(access) }
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
@@ -180,8 +171,7 @@ extension Volume {
                 caller, context)
             return
         }
-        try enter(file, operation, caller, context)
-        context.unlockContent()
+        try askGate(file, operation, caller, context)
         try settleKey(access, before: newLast)
         try makeSparse(access)
         // Write the new last page first, beyond the end. Then the old one loses FINAL and grows to
@@ -190,19 +180,15 @@ extension Volume {
         let sealed = context.sealed
         try readPage(file, oldLast, to: sealed)
         try examine(file, page: oldLast, sealed, operation, caller, context)
-        try enter(file, operation, caller, context)
-        let epochNow = sealingEpoch(file, durability.beginWrite(context))
         defer { durability.endWrite(context) }
-        do throws(Errno) {
-            context.usePlain(2 * pageBytes)
-            try decode(file, page: oldLast, sealed, to: context.plain, context)
+        try withContent(of: file, operation, caller, context) { content throws(Errno) in
+            let epochNow = sealingEpoch(file, durability.beginWrite(context))
+            content.usePlain(2 * pageBytes)
+            try decode(file, page: oldLast, sealed, to: context.plain, content)
             let zeros = context.plain + pageBytes
             zeros.initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes)
             var nonce = context.freshNonce()
-            try context.withCipher(
-                of: file, load: { () throws(Errno) in try loadKey(file, context) }
-            ) {
-                cipher throws(Errno) in
+            try withCipher(of: file, content) { cipher throws(Errno) in
                 seal(
                     context.plain, page: oldLast, length: layout.capacity(ofPage: oldLast),
                     isFinal: false, epoch: epochNow, nonce: nonce,
@@ -215,11 +201,7 @@ extension Volume {
             if oldLast == 0 {
                 sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             }
-        } catch {
-            context.unlockContent()
-            throw error
         }
-        context.unlockContent()
         settle(file)
         if file.extent.tail != .none { try removeHint(access) }
         do throws(Errno) {

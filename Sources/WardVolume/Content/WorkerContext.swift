@@ -70,13 +70,25 @@ public final class WorkerContext: @unchecked Sendable {
 
     // MARK: The gate
 
-    /// Takes the content lock, before keys or plaintext are touched.
+    /// Takes the content lock until `unlockContent`. Only an access that outlives its scope needs
+    /// that (`Volume.read`); all others come from `withContent`.
     @inline(__always)
-    func lockContent() {
+    func lockContent() -> ContentAccess {
         if !holdsContentLock {
             contentLock.takeUntilGivenBack()
             holdsContentLock = true
         }
+        return ContentAccess(self)
+    }
+
+    /// Runs `body` with the content lock held.
+    @inline(__always)
+    func withContent<R, E: Error>(
+        _ body: (borrowing ContentAccess) throws(E) -> R
+    ) throws(E) -> R {
+        let access = lockContent()
+        defer { unlockContent() }
+        return try body(access)
     }
 
     @inline(__always)
@@ -137,9 +149,7 @@ public final class WorkerContext: @unchecked Sendable {
     /// thread. Called before the thread sleeps: its memory may then be swapped out. The cipher
     /// stays.
     public func scrub() {
-        lockContent()
-        wipePlaintext()
-        unlockContent()
+        withContent { _ in wipePlaintext() }
         ward_scrub_thread()
     }
 
@@ -147,14 +157,12 @@ public final class WorkerContext: @unchecked Sendable {
 
     /// Notes that the first `count` bytes of `plain` are about to hold plaintext.
     @inline(__always)
-    func usePlain(_ count: Int) {
+    fileprivate func usePlain(_ count: Int) {
         if count > plainHighWater { plainHighWater = count }
     }
 
-    /// Runs `body` with the cipher of a file. The expanded key is kept for the next request of the
-    /// same file. The content lock is held. `load` brings the file key where it is not in memory.
     @inline(__always)
-    func withCipher<R>(
+    fileprivate func withCipher<R>(
         of file: OpenFile, load: () throws(Errno) -> SecretBytes,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
@@ -164,4 +172,27 @@ public final class WorkerContext: @unchecked Sendable {
     /// Twelve random bytes.
     @inline(__always)
     func freshNonce() -> (UInt64, UInt32) { nonces.next() }
+}
+
+/// The access of one thread to keys and plaintext, while it holds its content lock. Functions that
+/// need it take it.
+struct ContentAccess: ~Copyable {
+    /// Unowned: its thread holds the context.
+    unowned(unsafe) let context: WorkerContext
+
+    fileprivate init(_ context: WorkerContext) { self.context = context }
+
+    /// Notes that the first `count` bytes of the context's `plain` are about to hold plaintext.
+    @inline(__always)
+    func usePlain(_ count: Int) { context.usePlain(count) }
+
+    /// Runs `body` with the cipher of a file. The expanded key is kept for the next request of the
+    /// same file. `load` brings the file key where it is not in memory.
+    @inline(__always)
+    func withCipher<R>(
+        of file: OpenFile, load: () throws(Errno) -> SecretBytes,
+        _ body: (borrowing AEADContext) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        try context.withCipher(of: file, load: load, body)
+    }
 }

@@ -180,15 +180,16 @@ extension Volume {
         if wasNew {
             let isAdmitted = file.withWriteAccess { access in
                 defer { context.excuses.forget() }
-                guard
-                    (try? examineEnd(
-                        file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context))
-                        != nil,
-                    (try? enter(file, .mend, Volume.ownCaller, context)) != nil
-                else { return false }
-                defer { context.unlockContent() }
-                try? verifyEnd(access, lastPageOffset: lastPageOffset, context)
-                return true
+                do throws(Errno) {
+                    try examineEnd(
+                        file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context)
+                    try withContent(of: file, .mend, Volume.ownCaller, context) { content in
+                        try? verifyEnd(access, lastPageOffset: lastPageOffset, content)
+                    }
+                    return true
+                } catch {
+                    return false
+                }
             }
             guard isAdmitted else { return false }
         }
@@ -251,23 +252,24 @@ extension Volume {
             if isAsExpected || isHole { return true }
             defer { context.excuses.forget() }
             try examine(file, page: page, context.sealed, .mend, Volume.ownCaller, context)
-            try enter(file, .mend, Volume.ownCaller, context)
-            context.usePlain(layout.pageBytes)
-            do throws(Errno) {
-                try decode(file, page: page, context.sealed, to: context.plain, context)
-            } catch {
-                context.unlockContent()
-                // The page was read without an error, so it is damaged.
-                return error == .ioError
-            }
             // Written through the ordinary path, from a copy that is scrubbed.
             return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
-                copy.baseAddress!.copyMemory(from: context.plain, byteCount: length)
-                context.unlockContent()
-                defer { explicit_bzero(copy.baseAddress!, length) }
+                let copy = copy.baseAddress!
+                defer { explicit_bzero(copy, length) }
+                do throws(Errno) {
+                    try withContent(of: file, .mend, Volume.ownCaller, context) {
+                        content throws(Errno) in
+                        content.usePlain(layout.pageBytes)
+                        try decode(file, page: page, context.sealed, to: context.plain, content)
+                        copy.copyMemory(from: context.plain, byteCount: length)
+                    }
+                } catch {
+                    // `EIO`: the page was read without an error, so it is damaged.
+                    return error == .ioError
+                }
                 return
                     (try? store(
-                        access, .data(copy.baseAddress!), offset: start, count: length, .mend,
+                        access, .data(copy), offset: start, count: length, .mend,
                         Volume.ownCaller, context)) != nil
             }
         } catch {

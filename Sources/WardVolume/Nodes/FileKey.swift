@@ -14,8 +14,8 @@ final class FileKey: @unchecked Sendable {
 
     var isInMemory: Bool { serial != 0 }
 
-    /// Takes over a key. The content lock is held.
-    func set(_ newKey: consuming SecretBytes) {
+    /// Takes over a key.
+    func set(_ newKey: consuming SecretBytes, _ content: borrowing ContentAccess) {
         var taken: SecretBytes? = consume newKey
         lock.withLock {
             key = taken.take()
@@ -32,7 +32,8 @@ final class FileKey: @unchecked Sendable {
         }
     }
 
-    /// Lends the key. Calls `load` where it is not in memory. The content lock is held.
+    /// Lends the key. Calls `load` where it is not in memory. The content lock is held, or the lock
+    /// thread calls.
     func withKey<R>(
         load: () throws(Errno) -> SecretBytes, _ body: (borrowing SecretBytes) throws(Errno) -> R
     ) throws(Errno) -> R {

@@ -326,19 +326,21 @@ extension Volume {
     }
 
     /// Authenticates the last page, and with it the size, after the gate has admitted an open.
-    /// Loads the key. The caller holds the content lock.
+    /// Loads the key.
     func verifyEnd(
-        _ access: borrowing FileWriteAccess, lastPageOffset: Int, _ context: WorkerContext
+        _ access: borrowing FileWriteAccess, lastPageOffset: Int,
+        _ content: borrowing ContentAccess
     ) throws(Errno) {
+        let context = content.context
         let file = access.file
         access.extent.endVerified()
         guard file.sizeBytes > 0 else { return }
         let page = layout.pageCount(forSize: file.sizeBytes) - 1
         let sealed = context.sealed + lastPageOffset
         let prefix = RecordPrefix(reading: sealed + layout.recordOffset(ofPage: page))
-        context.usePlain(layout.pageBytes)
+        content.usePlain(layout.pageBytes)
         do throws(Errno) {
-            try decode(file, page: page, sealed, to: context.plain, context)
+            try decode(file, page: page, sealed, to: context.plain, content)
             if !prefix.isFinal { access.extent.endTorn() }
             // While a file may have findings, `sealingEpoch` gives its pages no epoch after the
             // doubtful ones.

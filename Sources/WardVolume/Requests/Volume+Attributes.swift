@@ -14,8 +14,7 @@ extension Volume {
         let node = node(id)
         if let file = node.file {
             if handle != nil {
-                try enter(file, .seek, caller, context)
-                context.unlockContent()
+                try askGate(file, .seek, caller, context)
             }
             showTimes(file)
         }

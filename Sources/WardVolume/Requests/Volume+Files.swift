@@ -62,10 +62,10 @@ extension Volume {
                     }
                     try examineEnd(file, lastPageOffset: offset, .open, caller, context)
                     defer { context.excuses.forget() }
-                    try enter(file, .open, caller, context)
-                    defer { context.unlockContent() }
-                    isFirst = !file.extent.isEndVerified
-                    try verifyEnd(access, lastPageOffset: offset, context)
+                    try withContent(of: file, .open, caller, context) { content throws(Errno) in
+                        isFirst = !file.extent.isEndVerified
+                        try verifyEnd(access, lastPageOffset: offset, content)
+                    }
                 }
             }
         } catch {
@@ -126,8 +126,7 @@ extension Volume {
             let size = file.sizeBytes
             let offset = Int(clamping: offsetBytes)
             guard offset < size, count > 0 else {
-                try enter(file, .read, caller, context)
-                context.unlockContent()
+                try askGate(file, .read, caller, context)
                 return UnsafeRawBufferPointer(start: nil, count: 0)
             }
             let end = min(offset + min(count, WorkerContext.maximumTransferBytes), size)
@@ -146,13 +145,13 @@ extension Volume {
                 }
             }
             defer { context.excuses.forget() }
-            try enter(file, .read, caller, context)
+            let content = try enter(file, .read, caller, context)
             let start = layout.start(ofPage: first)
             let plain: UnsafeMutableRawPointer
             if let target {
                 plain = target - (offset - start)
             } else {
-                context.usePlain(total)
+                content.usePlain(total)
                 plain = context.plain
             }
             do throws(Errno) {
@@ -160,7 +159,7 @@ extension Volume {
                 for page in first...last {
                     try decode(
                         file, page: page, sealed, to: plain + (layout.start(ofPage: page) - start),
-                        context)
+                        content)
                     sealed += pageBytes
                 }
             } catch {
@@ -379,8 +378,7 @@ extension Volume {
         let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
         try file.withWriteAccess { access throws(Errno) in
             defer { context.excuses.forget() }
-            try enter(file, .allocate, caller, context)
-            context.unlockContent()
+            try askGate(file, .allocate, caller, context)
             switch mode & ~FALLOC_FL_KEEP_SIZE {
             case 0:
                 if !keepsSize, end > file.sizeBytes {
@@ -419,8 +417,7 @@ extension Volume {
     ) throws(Errno) -> UInt64 {
         let file = handle.object(as: FileHandle.self).file
         return try file.withReadLock { () throws(Errno) in
-            try enter(file, .seek, caller, context)
-            context.unlockContent()
+            try askGate(file, .seek, caller, context)
             let offset = Int(clamping: offsetBytes)
             let size = file.sizeBytes
             guard offset < size else { throw Errno(rawValue: ENXIO) }
