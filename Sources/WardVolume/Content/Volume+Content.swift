@@ -91,60 +91,16 @@ extension Volume {
     /// longer the last. `start` is at most the old size.
     func rewrite(
         _ access: borrowing FileWriteAccess, from start: Int, to end: Int, source: Source,
-        newSize: Int,
-        _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
+        newSize: Int, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) {
         let file = access.file
-        let oldSize = file.sizeBytes
-        if oldSize == 0 { try settleCut(access) }
-        let oldLast = layout.pageCount(forSize: oldSize) - 1
-        let newLast = layout.pageCount(forSize: newSize) - 1
-        try settleKey(access, before: newLast)
-        var first = layout.page(at: start)
-        let last = layout.page(at: end - 1)
-        if oldLast >= 0, newLast > oldLast || file.extent.needsMending {
-            first = min(first, oldLast)
-        }
-        let pageBytes = layout.pageBytes
-        let count = last - first + 1
-        precondition(count * pageBytes <= WorkerContext.bufferBytes - 2 * 4096)
-
+        let change = PageChange(of: file, bytes: start..<end, source, newSize: newSize, layout)
+        if change.oldSize == 0 { try settleCut(access) }
+        try settleKey(access, before: change.newLast)
+        precondition(change.bytesOfPages <= WorkerContext.bufferBytes - 2 * 4096)
         // Old pages with needed bytes are read before the gate: a backing store that hangs must not
         // hold up a lock.
-        func needsOld(_ page: Int) -> Bool {
-            guard page <= oldLast else { return false }
-            let pageStart = layout.start(ofPage: page)
-            let valid = min(oldSize - pageStart, layout.capacity(ofPage: page))
-            return start > pageStart || end < pageStart + valid
-        }
-        let sealed = context.sealed
-        let readsFirst = needsOld(first)
-        let readsLast = last != first && needsOld(last)
-        // Reading both ends in one call costs one wait for a disk instead of two. The pages between
-        // may be unreadable, because they are overwritten: then each end is read by itself.
-        let readsAll =
-            readsFirst && readsLast && count <= Volume.pagesReadAtOnce
-            && (try? readPages(file, first, count: count, to: sealed)) != nil
-        if !readsAll {
-            if readsFirst { try readPages(file, first, count: 1, to: sealed) }
-            if readsLast {
-                try readPages(file, last, count: 1, to: sealed + (count - 1) * pageBytes)
-            }
-        }
-        // A copy of the old last page, to be put back if the backing store fills up half-way.
-        let undo = sealed + (WorkerContext.bufferBytes - 4096)
-        let undoPage = oldLast >= first && oldLast <= last && newSize > oldSize ? oldLast : -1
-        if undoPage == first, readsFirst {
-            undo.copyMemory(from: sealed, byteCount: pageBytes)
-        } else if undoPage >= 0 {
-            try readPages(file, undoPage, count: 1, to: undo)
-        }
-
-        if readsFirst { try examine(file, page: first, sealed, operation, caller, context) }
-        if readsLast {
-            try examine(
-                file, page: last, sealed + (count - 1) * pageBytes, operation, caller, context)
-        }
+        let undo = try readOld(change, of: file, operation, caller, context)
 
         let before = file.headers.stored
         var isFirstHeader = false
@@ -157,81 +113,132 @@ extension Volume {
             let mayStoreLater =
                 operation == .writeBack && gate.classes.state(of: file.protectionClass) == .closing
             let epochNow = durability.beginWrite(context)
-            let sealingEpoch = sealingEpoch(file, epochNow)
             isFirstHeader = before == nil
             if isFirstHeader { durability.unsynced.headers.begin() }
             do throws(Errno) {
                 if before == nil || before!.header.wrappedKey.isEmpty {
                     try makeKey(access, content)
                 }
-                let plain = context.plain
-                content.usePlain(pageBytes)
-                var nonce = context.freshNonce()
-                for page in first...last {
-                    let slot = sealed + (page - first) * pageBytes
-                    let record = slot + layout.recordOffset(ofPage: page)
-                    let pageStart = layout.start(ofPage: page)
-                    let capacity = layout.capacity(ofPage: page)
-                    let from = max(start, pageStart)
-                    let until = min(end, pageStart + capacity)
-                    let length = page == newLast ? newSize - pageStart : capacity
-                    var payload = UnsafeRawPointer(plain)
-                    if from == pageStart, until == pageStart + capacity,
-                        case .data(let data) = source
-                    {
-                        payload = data + (from - start)
-                    } else {
-                        if page == first ? readsFirst : page == last && readsLast {
-                            try decode(file, page: page, slot, to: plain, content)
-                        } else {
-                            plain.initializeMemory(as: UInt8.self, repeating: 0, count: capacity)
-                        }
-                        if from < until {
-                            switch source {
-                            case .data(let data):
-                                (plain + (from - pageStart)).copyMemory(
-                                    from: data + (from - start), byteCount: until - from)
-                            case .zeros:
-                                (plain + (from - pageStart)).initializeMemory(
-                                    as: UInt8.self, repeating: 0, count: until - from)
-                            }
-                        }
-                        if length < capacity {
-                            (plain + length).initializeMemory(
-                                as: UInt8.self, repeating: 0, count: capacity - length)
-                        }
-                    }
-                    try withCipher(of: file, content) { cipher throws(Errno) in
-                        seal(
-                            payload, page: page, length: length, isFinal: page == newLast,
-                            epoch: sealingEpoch, nonce: nonce, to: record, cipher)
-                    }
-                    if page == 0 {
-                        slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
-                    }
-                    nonce.0 &+= 1
-                }
+                try seal(change, of: file, epoch: sealingEpoch(file, epochNow), content)
             } catch {
                 restoreHeader(access, before)
                 throw error
             }
             return (mayStoreLater, epochNow)
         }
-        if mayStoreLater, newSize == oldSize, !file.extent.needsMending {
-            try storeLater(access, firstPage: first, count: count, sealed, epoch: epochNow)
+        let sizeChanges = newSize != change.oldSize
+        if mayStoreLater, !sizeChanges, !file.extent.needsMending {
+            try storeLater(
+                access, firstPage: change.first, count: change.count, context.sealed,
+                epoch: epochNow)
             noteChange(access)
             return
         }
         settle(file)
         do throws(Errno) {
-            if file.extent.tail != .none, newSize != oldSize { try removeHint(access) }
-            try storage.pwrite(file.descriptor, sealed, count * pageBytes, at: first * pageBytes)
+            if file.extent.tail != .none, sizeChanges { try removeHint(access) }
+            try storage.pwrite(
+                file.descriptor, context.sealed, change.bytesOfPages,
+                at: change.first * layout.pageBytes)
         } catch {
-            undoWrite(access, undoPage, undo, before, oldSize)
+            undoWrite(access, change.undoPage, undo, before, change.oldSize)
             throw error
         }
-        if newLast <= last { access.extent.endWritten(sizeBytes: newSize) }
+        if change.newLast <= change.last { access.extent.endWritten(sizeBytes: newSize) }
         noteChange(access)
+    }
+
+    /// Reads the old pages that a change needs into the context's `sealed`, and examines them.
+    /// Returns a copy of the old last page there, to be put back if the backing store fills up
+    /// half-way.
+    private func readOld(
+        _ change: PageChange, of file: OpenFile, _ operation: ContentOperation, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) -> UnsafeMutableRawPointer {
+        let pageBytes = layout.pageBytes
+        let sealed = context.sealed
+        let end = sealed + (change.count - 1) * pageBytes
+        // Reading both ends in one call costs one wait for a disk instead of two. The pages between
+        // may be unreadable, because they are overwritten: then each end is read by itself.
+        let readsAll =
+            change.needsFirst && change.needsLast && change.count <= Volume.pagesReadAtOnce
+            && (try? readPages(file, change.first, count: change.count, to: sealed)) != nil
+        if !readsAll {
+            if change.needsFirst { try readPage(file, change.first, to: sealed) }
+            if change.needsLast { try readPage(file, change.last, to: end) }
+        }
+        let undo = sealed + (WorkerContext.bufferBytes - 4096)
+        if change.undoPage == change.first, change.needsFirst {
+            undo.copyMemory(from: sealed, byteCount: pageBytes)
+        } else if change.undoPage >= 0 {
+            try readPage(file, change.undoPage, to: undo)
+        }
+        if change.needsFirst {
+            try examine(file, page: change.first, sealed, operation, caller, context)
+        }
+        if change.needsLast {
+            try examine(file, page: change.last, end, operation, caller, context)
+        }
+        return undo
+    }
+
+    /// Seals the pages of a change into the context's `sealed`, which has the old pages.
+    private func seal(
+        _ change: PageChange, of file: OpenFile, epoch: UInt32, _ content: borrowing ContentAccess
+    ) throws(Errno) {
+        let context = content.context
+        content.usePlain(layout.pageBytes)
+        var nonce = context.freshNonce()
+        for page in change.first...change.last {
+            let slot = context.sealed + (page - change.first) * layout.pageBytes
+            let record = slot + layout.recordOffset(ofPage: page)
+            let isFinal = page == change.newLast
+            let length =
+                isFinal
+                ? change.newSize - layout.start(ofPage: page) : layout.capacity(ofPage: page)
+            let payload = try payload(of: page, length, change, of: file, slot, content)
+            try withCipher(of: file, content) { cipher throws(Errno) in
+                seal(
+                    payload, page: page, length: length, isFinal: isFinal, epoch: epoch,
+                    nonce: nonce, to: record, cipher)
+            }
+            if page == 0 {
+                slot.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
+            }
+            nonce.0 &+= 1
+        }
+    }
+
+    /// Returns the new payload of a page, `length` bytes and zeros behind them. It is in the
+    /// context's `plain`, or in the source if all of it is new.
+    private func payload(
+        of page: Int, _ length: Int, _ change: PageChange, of file: OpenFile,
+        _ slot: UnsafeRawPointer, _ content: borrowing ContentAccess
+    ) throws(Errno) -> UnsafeRawPointer {
+        let plain = content.context.plain
+        let start = layout.start(ofPage: page)
+        let capacity = layout.capacity(ofPage: page)
+        let from = max(change.bytes.lowerBound, start)
+        let count = min(change.bytes.upperBound, start + capacity) - from
+        let offset = from - change.bytes.lowerBound
+        if count == capacity, case .data(let data) = change.source { return data + offset }
+        if change.needsOld(page) {
+            try decode(file, page: page, slot, to: plain, content)
+        } else {
+            plain.initializeMemory(as: UInt8.self, repeating: 0, count: capacity)
+        }
+        if count > 0 {
+            let place = plain + (from - start)
+            switch change.source {
+            case .data(let data): place.copyMemory(from: data + offset, byteCount: count)
+            case .zeros: place.initializeMemory(as: UInt8.self, repeating: 0, count: count)
+            }
+        }
+        if length < capacity {
+            (plain + length).initializeMemory(
+                as: UInt8.self, repeating: 0, count: capacity - length)
+        }
+        return UnsafeRawPointer(plain)
     }
 
     /// Puts back the end, header and size of a file after a failed write, as far as possible.
@@ -314,5 +321,56 @@ extension Volume {
             (buffer + (found.page - page) * layout.pageBytes).copyMemory(
                 from: found.bytes, byteCount: layout.pageBytes)
         }
+    }
+}
+
+/// A change of bytes, and the pages that it rewrites.
+private struct PageChange {
+    /// The bytes that come from `source`.
+    let bytes: Range<Int>
+    let source: Volume.Source
+    let oldSize: Int
+    let newSize: Int
+    /// The pages that are written.
+    let first: Int
+    let last: Int
+    /// The last page of the file, before and after; -1: none.
+    let oldLast: Int
+    let newLast: Int
+    private let layout: PageLayout
+
+    init(
+        of file: OpenFile, bytes: Range<Int>, _ source: Volume.Source, newSize: Int,
+        _ layout: PageLayout
+    ) {
+        self.bytes = bytes
+        self.source = source
+        self.newSize = newSize
+        self.layout = layout
+        oldSize = file.sizeBytes
+        oldLast = layout.pageCount(forSize: oldSize) - 1
+        newLast = layout.pageCount(forSize: newSize) - 1
+        last = layout.page(at: bytes.upperBound - 1)
+        let start = layout.page(at: bytes.lowerBound)
+        let needsOldLast = newLast > oldLast || file.extent.needsMending
+        first = oldLast >= 0 && needsOldLast ? min(start, oldLast) : start
+    }
+
+    var count: Int { last - first + 1 }
+    var bytesOfPages: Int { count * layout.pageBytes }
+    var needsFirst: Bool { needsOld(first) }
+    var needsLast: Bool { last != first && needsOld(last) }
+
+    /// Whether old bytes of this page stay.
+    func needsOld(_ page: Int) -> Bool {
+        guard page <= oldLast else { return false }
+        let start = layout.start(ofPage: page)
+        let valid = min(oldSize - start, layout.capacity(ofPage: page))
+        return bytes.lowerBound > start || bytes.upperBound < start + valid
+    }
+
+    /// The old last page, where it is among those that a growth rewrites; -1: none.
+    var undoPage: Int {
+        newSize > oldSize && (first...last).contains(oldLast) ? oldLast : -1
     }
 }
