@@ -3,6 +3,7 @@ import WardControl
 import WardFormat
 import WardKeys
 import WardSystem
+import WardTrustedHosts
 import WardVolume
 
 /// Trusted hosts: `TrustAdd`, `TrustConnect`, `TrustList`, `TrustRemove`.

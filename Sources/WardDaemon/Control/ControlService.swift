@@ -4,6 +4,7 @@ import WardControl
 import WardFormat
 import WardKeys
 import WardSystem
+import WardTrustedHosts
 import WardVolume
 
 /// Answers the control socket of a mounted volume.
