@@ -1,4 +1,4 @@
-# make            the release program: .build/release/ward (the same as make build)
+# make            the release programs: .build/release/ward and ward-lint beside it (the same as make build)
 # make debug      everything in debug mode, tests included
 # make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
 # make test-io-uring the tests that mount, with FUSE over io_uring: root, Linux 6.14 or later
@@ -31,7 +31,7 @@
 # make release-check  everything that has to hold before a release, one after the other: hours (docs/verification.md)
 # make backup-check what backups of a file of 1 GiB send, by restic, rclone and rsync (3 minutes)
 # make docs       the Swift libraries' documentation, as a web site in .build-docs (DocC)
-# make install    installs the built program and its shell completions under PREFIX (and DESTDIR)
+# make install    installs the built programs and their shell completions under PREFIX (and DESTDIR)
 # make uninstall  takes them away again
 # make clean      removes everything that was built or fetched
 #
@@ -60,6 +60,9 @@ SANITIZER ?= address
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
+# `ward lint` runs it, from where `ward` lies.
+LINT_RELEASE := $(RELEASE)-lint
+LINT_PROGRAM := $(PROGRAM)-lint
 NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := contrib/mount.fuse.ward scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
@@ -69,7 +72,7 @@ PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-pros
 CRASH = $(if $(SEED),--seed $(SEED))
 SOAK = $(if $(SEED),--seed $(SEED)) $(if $(PROCESSES),--processes $(PROCESSES))
 
-bin := $(DESTDIR)$(PREFIX)/bin/ward
+bin := $(addprefix $(DESTDIR)$(PREFIX)/bin/,ward ward-lint)
 completions := $(addprefix $(DESTDIR)$(PREFIX)/share/, \
     bash-completion/completions/ward zsh/site-functions/_ward fish/vendor_completions.d/ward.fish)
 # mount(8) looks for it in /sbin alone. Left out where ward is installed for one user.
@@ -92,6 +95,7 @@ crash-peers: REAL ?= 5
 build:
 	@scripts/setup build
 	$(RELEASE)
+	$(LINT_RELEASE)
 
 debug:
 	@scripts/setup test
@@ -155,6 +159,7 @@ format:
 demo:
 	@scripts/setup demo
 	$(RELEASE)
+	$(LINT_RELEASE)
 	$(PROGRAM) demo
 
 # A loop device and what is mounted on it need root. What was measured short, or of two builds, is not for the documents.
@@ -274,9 +279,11 @@ bench-swift:
 
 # Builds nothing, so that `make && sudo make install` leaves no files of root's in .build.
 install:
-	@test -x $(PROGRAM) || { echo "make: $(PROGRAM) is not there: run make first" >&2; exit 1; }
-	install -d $(dir $(bin) $(completions) $(helper))
-	install -m 0755 -s $(PROGRAM) $(bin)
+	@for program in $(PROGRAM) $(LINT_PROGRAM); do \
+	    test -x $$program || { echo "make: $$program is not there: run make first" >&2; exit 1; }; \
+	done
+	install -d $(sort $(dir $(bin) $(completions) $(helper)))
+	install -m 0755 -s $(PROGRAM) $(LINT_PROGRAM) $(dir $(firstword $(bin)))
 	$(if $(helper),install -m 0755 contrib/mount.fuse.ward $(helper))
 	$(PROGRAM) --generate-completion-script bash >$(word 1,$(completions))
 	$(PROGRAM) --generate-completion-script zsh >$(word 2,$(completions))

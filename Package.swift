@@ -13,6 +13,7 @@ let package = Package(
     name: "ward",
     products: [
         .executable(name: "ward", targets: ["ward"]),
+        .executable(name: "ward-lint", targets: ["ward-lint"]),
         .library(name: "DataProtection", targets: ["DataProtection"]),
         .library(name: "DataProtectionGRDB", targets: ["DataProtectionGRDB"]),
         .library(name: "DataProtectionSQLite", targets: ["DataProtectionSQLite"]),
@@ -51,6 +52,12 @@ let package = Package(
             name: "WardVolume",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
+        .target(
+            name: "WardBackup",
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardVolume",
+            ],
+            swiftSettings: swiftSettings),
         // A disk in memory that loses power, and operations on volumes on it: for tests and `make
         // crash`.
         .target(
@@ -71,6 +78,27 @@ let package = Package(
         .testTarget(
             name: "WardControlTests",
             dependencies: ["CWardLinux", "WardControl", "WardSystem", "WardTestSupport"],
+            swiftSettings: swiftSettings),
+        .target(
+            name: "WardConsole",
+            dependencies: [
+                "WardSystem", "WardControl",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            swiftSettings: swiftSettings),
+        // The work of `ward lint`, for a program without keys. `ward` starts it by its path.
+        .target(
+            name: "WardLint",
+            dependencies: [
+                "WardSystem", "WardControl", "WardConsole",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            swiftSettings: swiftSettings),
+        .executableTarget(
+            name: "ward-lint", dependencies: ["WardConsole", "WardLint"],
+            swiftSettings: swiftSettings),
+        .testTarget(
+            name: "WardLintTests", dependencies: ["WardLint", "WardTestSupport"],
             swiftSettings: swiftSettings),
         .target(
             name: "WardContainers", dependencies: ["CWardLinux", "WardSystem", "WardControl"],
@@ -127,12 +155,13 @@ let package = Package(
             name: "WardCommands",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardControl", "WardContainers", "WardSimulation", "WardDaemon",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+                "WardBackup", "WardControl", "WardConsole", "WardContainers", "WardSimulation",
+                "WardDaemon", .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: swiftSettings),
         .executableTarget(
-            name: "ward", dependencies: ["WardCommands"], swiftSettings: swiftSettings),
+            name: "ward", dependencies: ["WardCommands", "WardConsole"],
+            swiftSettings: swiftSettings),
         // The program serves the volume. It is built with the library, and so lies beside the tests
         // of packages that depend on the library.
         .target(
@@ -193,7 +222,8 @@ let package = Package(
             ],
             swiftSettings: swiftSettings),
         .testTarget(
-            name: "WardCommandsTests", dependencies: ["WardCommands", "WardControl"],
+            name: "WardCommandsTests",
+            dependencies: ["WardCommands", "WardConsole", "WardControl"],
             swiftSettings: swiftSettings),
         .target(name: "CMemorySearch", path: "Tests/CMemorySearch"),
         // Volumes for tests on real mounts, served by the built program.
@@ -238,8 +268,9 @@ if Context.environment["WARD_DOCS"] != nil {
 if let libFuzzer = Context.environment["WARD_FUZZ"] {
     let checks = ["-O", "-assert-config", "Debug"]
     let dependencies = [
-        "WardSystem", "WardFormat", "WardKeys", "WardVolume", "WardFUSE", "WardControl",
-        "WardContainers", "WardSimulation", "WardDaemon", "WardCommands",
+        "WardSystem", "WardFormat", "WardKeys", "WardVolume", "WardBackup", "WardFUSE",
+        "WardControl", "WardConsole", "WardLint", "WardContainers", "WardSimulation", "WardDaemon",
+        "WardCommands",
     ]
     for target in package.targets where dependencies.contains(target.name) {
         target.swiftSettings?.append(

@@ -33,12 +33,12 @@ enum LockRank: UInt, CaseIterable {
         case .open: "Node.openLock"
         case .file: "OpenFile.lock"
         case .streaming: "Streaming.turn"
-        case .storeIsTold: "OpenFile.storeIsTold"
+        case .storeIsTold: "StreamedWrites.isTold"
         case .contexts: "WorkerContexts.lock"
         case .content: "a content lock"
         case .eviction: "Evictions.lock"
         case .openNodes: "OpenNodes.lock"
-        case .key: "OpenFile.keyLock"
+        case .key: "FileKey.lock"
         case .memory: "a mutex for a few steps in memory"
         }
     }

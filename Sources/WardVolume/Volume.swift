@@ -161,7 +161,7 @@ public final class Volume: Sendable {
         _ file: OpenFile, _ what: String = "a change could neither be finished nor undone"
     ) {
         let isNew = durability.doubt()
-        file.isBeyondDoubt = false
+        file.notes.isBeyondDoubt.value = false
         durability.dirt.noteChange()
         if isNew {
             report(.note("\(path(of: file.node)): \(what)"))

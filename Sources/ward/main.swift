@@ -1,4 +1,5 @@
 import WardCommands
+import WardConsole
 
 // All code is in WardCommands, so that tests can link it.
 WardCommand.prepareProcess()

@@ -1,4 +1,5 @@
 import Testing
+import WardConsole
 import WardControl
 
 @testable import WardCommands

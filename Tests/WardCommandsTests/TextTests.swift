@@ -1,5 +1,6 @@
 import Glibc
 import Testing
+import WardConsole
 import WardControl
 
 @testable import WardCommands

@@ -88,13 +88,13 @@ import func WardTestSupport.comesTrue
         try harness.write(first, 0, [1, 2, 3])
         let file = try #require(harness.volume.node(node).file)
         let second = try harness.open(node)
-        #expect(file.kernelHandles.load(ordering: .relaxed) == 2)
+        #expect(file.uses.kernelHandles.load(ordering: .relaxed) == 2)
         harness.volume.release(first, harness.context)
         harness.lock()
         #expect(try harness.read(second, 0, 3) == [1, 2, 3])
         // A refused open is not counted and takes no key away.
         #expect(throws: Errno.notPermitted) { try harness.open(node) }
-        #expect(file.kernelHandles.load(ordering: .relaxed) == 1)
+        #expect(file.uses.kernelHandles.load(ordering: .relaxed) == 1)
         #expect(try harness.read(second, 0, 3) == [1, 2, 3])
         harness.volume.release(second, harness.context)
         #expect(!file.hasKey)

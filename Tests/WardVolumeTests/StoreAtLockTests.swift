@@ -268,7 +268,7 @@ import func WardTestSupport.comesTrue
         let isLast = pending.finish(run)
         #expect(isLast && pending.bytes == 0)
         #expect(pending.nextRun(to: buffer) == nil)
-        #expect(file.pendingPages.load(ordering: .relaxed) == 0)
+        #expect(file.pendingPages.count.load(ordering: .relaxed) == 0)
         _ = node
     }
 

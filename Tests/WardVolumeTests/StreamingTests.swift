@@ -168,7 +168,7 @@ import func WardTestSupport.comesTrue
                     try volume.durability.sync()
                 } else {
                     try volume.sync(file, dataOnly: true)
-                    if file.syncFailures > 0 { throw file.lastSyncFailure }
+                    if file.syncs.failures > 0 { throw file.syncs.lastFailure }
                 }
             } catch {
                 told.withLock { $0 = error }

@@ -1,9 +1,12 @@
 import ArgumentParser
 import FoundationEssentials
+import WardConsole
 import WardFormat
 import WardSystem
 
+@testable import WardBackup
 @testable import WardCommands
+@testable import WardLint
 @testable import WardVolume
 
 /// Text that people type, and the files that commands read.

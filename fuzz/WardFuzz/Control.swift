@@ -1,3 +1,4 @@
+import WardConsole
 import WardSimulation
 
 @testable import WardCommands

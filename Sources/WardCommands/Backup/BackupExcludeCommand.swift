@@ -1,4 +1,5 @@
 import ArgumentParser
+import WardConsole
 
 struct BackupExcludeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,4 +1,5 @@
 import ArgumentParser
+import WardConsole
 
 struct BackupIncludeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,6 +1,7 @@
+import ArgumentParser
 import Glibc
+import WardBackup
 import WardSystem
-import WardVolume
 
 /// The two list files that a backup command finds through its environment. They are removed with
 /// this object.
@@ -61,3 +62,24 @@ final class BackupLists {
         }
     }
 }
+
+/// Collects bytes for a descriptor and writes them in large pieces.
+struct ByteOutput {
+    private let descriptor: Int32
+    var buffer: [UInt8] = []
+
+    init(descriptor: Int32) { self.descriptor = descriptor }
+
+    /// Writes if 64 KiB or more are waiting.
+    mutating func flushIfLarge() throws(Errno) { if buffer.count >= 1 << 16 { try flush() } }
+
+    mutating func flush() throws(Errno) {
+        defer { buffer.removeAll(keepingCapacity: true) }
+        try buffer.withUnsafeBufferPointer { bytes throws(Errno) in
+            guard let base = bytes.baseAddress else { return }
+            try Syscall.writeAll(descriptor, base, bytes.count)
+        }
+    }
+}
+
+extension BackupTool: ExpressibleByArgument {}

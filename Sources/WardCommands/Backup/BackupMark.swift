@@ -1,9 +1,10 @@
 import ArgumentParser
 import CWardLinux
 import Glibc
+import WardBackup
+import WardConsole
 import WardControl
 import WardSystem
-import WardVolume
 
 /// Sets or removes the mark that keeps a file out of backups. Goes on after a failed path and
 /// reports each failure.

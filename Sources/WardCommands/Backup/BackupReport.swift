@@ -1,5 +1,6 @@
+import WardBackup
+import WardConsole
 import WardControl
-import WardVolume
 
 /// The final report of `ward backup run`.
 struct BackupReport {

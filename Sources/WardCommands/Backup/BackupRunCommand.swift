@@ -1,8 +1,9 @@
 import ArgumentParser
 import Glibc
+import WardBackup
+import WardConsole
 import WardControl
 import WardSystem
-import WardVolume
 
 struct BackupRunCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

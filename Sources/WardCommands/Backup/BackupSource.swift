@@ -1,4 +1,6 @@
 import Glibc
+import WardBackup
+import WardConsole
 import WardControl
 import WardKeys
 import WardSystem

@@ -1,4 +1,5 @@
 import ArgumentParser
+import WardConsole
 
 struct DemoCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -1,4 +1,5 @@
 import Glibc
+import WardConsole
 import WardSystem
 
 /// `ward ls -R`: the entries of a directory, then those of each subdirectory, as ls(1) shows them.

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Glibc
+import WardConsole
 import WardSystem
 
 /// Starts the daemon in a new session and waits until its mount answers.

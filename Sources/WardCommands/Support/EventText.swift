@@ -1,3 +1,4 @@
+import WardConsole
 import WardControl
 
 /// Text for an event, in one line.

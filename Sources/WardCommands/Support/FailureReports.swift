@@ -1,3 +1,5 @@
+import WardConsole
+
 /// Failures of a command that goes on after each. The first are printed at once, the others at the
 /// end, grouped by reason. When quiet, all of them are grouped.
 struct FailureReports {

@@ -1,3 +1,4 @@
+import WardConsole
 import WardSimulation
 
 extension Finding.Kind {

@@ -1,5 +1,6 @@
 import Glibc
 import Synchronization
+import WardConsole
 import WardControl
 import WardDaemon
 import WardSystem

@@ -1,4 +1,5 @@
 import ArgumentParser
+import WardConsole
 import WardSystem
 
 /// The source of a passcode: a file, a descriptor, or a question on the terminal. Arguments and the

@@ -1,3 +1,4 @@
+import WardConsole
 import WardSystem
 
 /// Shows progress on stderr after the first second. Prints nothing where stderr is no terminal or

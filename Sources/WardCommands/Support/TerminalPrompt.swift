@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardConsole
 import WardSystem
 
 /// The controlling terminal, so that questions work while stdin and stdout are redirected.

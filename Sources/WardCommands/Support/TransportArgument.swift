@@ -1,5 +1,6 @@
 import ArgumentParser
 import Glibc
+import WardConsole
 import WardDaemon
 
 extension TransportChoice: ExpressibleByArgument {
@@ -17,4 +18,10 @@ extension TransportChoice: ExpressibleByArgument {
         }
         return choice
     }
+}
+
+extension RulesLeftOut: ExpressibleByArgument {
+    public init?(argument: String) { self.init(words: argument) }
+
+    public var defaultValueDescription: String { words }
 }

@@ -1,6 +1,7 @@
 import CWardLinux
 import Glibc
 import Synchronization
+import WardConsole
 import WardControl
 import WardSystem
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Synchronization
+import WardConsole
 import WardControl
 import WardDaemon
 import WardFormat

@@ -1,6 +1,7 @@
 import ArgumentParser
 import CWardLinux
 import Glibc
+import WardConsole
 import WardControl
 import WardFormat
 import WardKeys

@@ -1,4 +1,5 @@
 import ArgumentParser
+import WardConsole
 import WardControl
 import WardFormat
 import WardKeys

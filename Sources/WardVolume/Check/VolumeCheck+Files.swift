@@ -81,7 +81,7 @@ extension VolumeCheck {
         // the disk.
         if volume.isInDoubt { volume.storage.forgetCached(file.descriptor) }
         guard checkHeader(file, task, path, context) else { return }
-        if file.header == nil, file.hasUnsyncedCut {
+        if file.header == nil, file.syncState.isCutUnsynced {
             add(
                 CheckFinding(
                     .unclean, path: path, protectionClass: file.protectionClass,
@@ -113,7 +113,7 @@ extension VolumeCheck {
             isSound =
                 (try? volume.withTemporaryPage { page throws(Errno) in
                     try volume.readPage(file, 0, to: page)
-                    return file.hasOwnHeader(page)
+                    return file.headers.isOwnHeader(page)
                 }) ?? true
             if !isSound { isOwn = try? opensFirstPage(file, context) }
         }
@@ -239,7 +239,7 @@ extension VolumeCheck {
         defer { context.unlockContent() }
         guard volume.isAdmitted(file) else { return true }
         do throws(Errno) {
-            try file.withKey(
+            try file.key.withKey(
                 load: { () throws(Errno) in try volume.loadKey(file, context) }, { _ in })
             return true
         } catch {
@@ -312,7 +312,7 @@ extension VolumeCheck {
         context.unlockContent()
         let pageBytes = volume.layout.pageBytes
         try volume.readPages(file, pages.lowerBound, count: pages.count, to: context.sealed)
-        defer { context.forgetExcuses() }
+        defer { context.excuses.forget() }
         if volume.isInDoubt {
             for page in pages {
                 try volume.examine(
@@ -349,7 +349,7 @@ extension VolumeCheck {
         let (length, isLast) = volume.expectation(file, page)
         let start = layout.start(ofPage: page)
         let end = min(start + layout.capacity(ofPage: page), file.sizeBytes)
-        let excused: BadPage.State = context.isExcused(page, of: file) ? .excused : .wrong
+        let excused: BadPage.State = context.excuses.contain(page, of: file) ? .excused : .wrong
         if volume.isZero(record, layout.pageBytes - layout.recordOffset(ofPage: page)) {
             if page > 0, !isLast, file.header?.isSparse == true { return nil }
             return BadPage(
@@ -396,7 +396,7 @@ extension VolumeCheck {
             pages: [0..<1] + bad.map(\.pages), of: file.descriptor, pageNote(task, file, "pages"))
         for run in bad { for page in run.pages { try repair(file, page, context) } }
         try file.lock.withWriteLock { () throws(Errno) in try volume.syncData(file) }
-        if file.node.hasCachedPages.load(ordering: .relaxed) {
+        if file.node.cachedPages.exist.load(ordering: .relaxed) {
             volume.kernel?.invalidateContent(of: file.node.id)
         }
         return kept
@@ -408,7 +408,7 @@ extension VolumeCheck {
     ) throws(Errno) {
         let layout = volume.layout
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             guard page < layout.pageCount(forSize: file.sizeBytes),
                 let bad = try judge(file, page..<page + 1, context).first
             else { return }
@@ -420,7 +420,7 @@ extension VolumeCheck {
             }
             // Written through the ordinary path, from a copy that is wiped.
             try volume.readPage(file, page, to: context.sealed)
-            context.excuse(page, of: file)
+            context.excuses.note(page, of: file)
             try volume.enter(file, .mend, Caller.volume, context)
             context.usePlain(layout.pageBytes)
             do throws(Errno) {
@@ -480,9 +480,9 @@ extension VolumeCheck {
                     try volume.storage.removexattr(descriptor, name)
                 }
                 if let file = node.file {
-                    let failures = file.syncFailures
+                    let failures = file.syncs.failures
                     try volume.sync(file, dataOnly: false)
-                    if file.syncFailures != failures { throw file.lastSyncFailure }
+                    if file.syncs.failures != failures { throw file.syncs.lastFailure }
                 } else {
                     try volume.storage.fsync(descriptor)
                 }

@@ -173,17 +173,17 @@ extension VolumeCheck {
             }
             // From here on `file` owns the descriptor, and closes it.
             let file = OpenFile(
-                node: node, storage: volume.storage, descriptor: descriptor,
-                isWritable: isWritable, protectionClass: found.protectionClass, header: found,
-                directoryID: directory.id)
+                node: node,
+                backing: BackingFile(volume.storage, descriptor, isWritable: isWritable),
+                protectionClass: found.protectionClass,
+                headers: FileHeaderState(
+                    directoryID: directory.id,
+                    StoredHeader(header: found, bytes: volume.headerBytes(found))),
+                extent: .salvaged)
             isHandedOver = true
             volume.nodes.open.examined.withLock { $0[ObjectIdentifier(file)] = file }
             var isReadable = false
             defer { if !isReadable { endExamination(of: file) } }
-            file.headerBytes = volume.headerBytes(found)
-            file.isEndVerified = true
-            file.hasHint = true
-            file.needsHint = true
             let pages = max(1, size / pageBytes)
             guard let (last, length) = try lastReadablePage(file, pages, context) else {
                 return .lost("\(reason), and no page authenticates")
@@ -191,11 +191,11 @@ extension VolumeCheck {
             if let claimed = try claimedSize(file, pages) {
                 // As with a sound header: pages that do not authenticate are holes in the file, not
                 // its end.
-                file.sizeBytes = claimed
+                file.extent.salvaged(sizeBytes: claimed)
                 isReadable = true
                 return .readable(file, headerIsBad: headerIsBad, reason: reason, tail: 0..<0)
             }
-            file.sizeBytes = volume.layout.start(ofPage: last) + length
+            file.extent.salvaged(sizeBytes: volume.layout.start(ofPage: last) + length)
             isReadable = true
             return .readable(
                 file, headerIsBad: headerIsBad, reason: reason,
@@ -205,7 +205,7 @@ extension VolumeCheck {
 
     /// Ends the examination: a lock has no key of the file to wipe any more.
     private func endExamination(of file: OpenFile) {
-        file.forgetKey()
+        file.key.forget()
         volume.nodes.open.examined.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(file)) }
     }
 

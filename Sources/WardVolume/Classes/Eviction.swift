@@ -108,7 +108,7 @@ struct Eviction: Sendable {
             var again = nodesToInvalidate(closed: false)
             // Also files that were open at the first pass and are closed now.
             again += targets.filter {
-                $0.file == nil && $0.hasCachedPages.exchange(false, ordering: .relaxed)
+                $0.file == nil && $0.cachedPages.exist.exchange(false, ordering: .relaxed)
             }
             isInTime = invalidate(again)
         }
@@ -147,14 +147,16 @@ struct Eviction: Sendable {
     /// Wipes the keys of files that no program has open.
     private func forgetUnusedKeys() {
         nodes.open.forEachFile(of: kept) { file in
-            if file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 { file.forgetKey() }
+            if file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0 {
+                file.key.forget()
+            }
         }
     }
 
     /// Wipes the file keys. Then opens class B's gate for new files, not before: `openFilesOnly`
     /// admits each file whose key is in memory. A read would fill pages that nothing drops.
     private func forgetFileKeys() {
-        nodes.open.forEachFile(of: closing) { $0.forgetKey() }
+        nodes.open.forEachFile(of: closing) { $0.key.forget() }
         if closing.contains(.completeUnlessOpen) {
             gate.classes.set(.openFilesOnly, for: .completeUnlessOpen)
         }
@@ -166,7 +168,7 @@ struct Eviction: Sendable {
     private func loadKeys(patience: Duration) {
         let end = SystemClock.monotonic() + patience
         nodes.open.forEachFile(of: kept) { file in
-            guard !file.hasKey, file.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
+            guard !file.hasKey, file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) > 0
             else { return }
             var isLocked = file.lock.tryBeginReading(outOfOrder: .eviction)
             while !isLocked, SystemClock.monotonic() < end {
@@ -176,7 +178,7 @@ struct Eviction: Sendable {
             guard isLocked else { return }
             defer { file.lock.endReading() }
             if file.header?.wrappedKey.isEmpty == false {
-                try? file.withKey(load: { () throws(Errno) in try volume.loadKey(file, nil) }) {
+                try? file.key.withKey(load: { () throws(Errno) in try volume.loadKey(file, nil) }) {
                     _ in
                 }
             }
@@ -195,10 +197,10 @@ struct Eviction: Sendable {
             guard node.isRegular, let protectionClass = node.protectionClass else { return false }
             if closing.contains(protectionClass) {
                 // An open file can get pages again at any moment until the gate is closed.
-                return node.hasCachedPages.exchange(node.file != nil, ordering: .relaxed)
+                return node.cachedPages.exist.exchange(node.file != nil, ordering: .relaxed)
             }
             if kept.contains(protectionClass), !node.isHeldByKernel {
-                return node.hasCachedPages.exchange(false, ordering: .relaxed)
+                return node.cachedPages.exist.exchange(false, ordering: .relaxed)
             }
             return false
         }
@@ -207,7 +209,7 @@ struct Eviction: Sendable {
         guard closed else { return files }
         // The kernel knows many nodes, and few of them have pages.
         return files
-            + nodes.table.all { $0.hasCachedPages.load(ordering: .relaxed) }
+            + nodes.table.all { $0.cachedPages.exist.load(ordering: .relaxed) }
             .filter { open[ObjectIdentifier($0)] == nil && isMeant($0) }
     }
 
@@ -245,13 +247,13 @@ struct Eviction: Sendable {
     }
 
     /// Marks the node for the next eviction: its pages were not dropped.
-    private func keepInMind(_ node: Node) { node.hasCachedPages.store(true, ordering: .relaxed) }
+    private func keepInMind(_ node: Node) { node.cachedPages.exist.store(true, ordering: .relaxed) }
 
     /// Reports files whose mapped pages the kernel did not write back in time. Runs in the
     /// background, because the backing store may hang while a path is read.
     private func reportLost(_ nodes: [Node]) {
         let written = nodes.filter {
-            ($0.file?.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
+            ($0.file?.uses.mappableHandles.load(ordering: .relaxed) ?? 0) > 0
         }
         guard !written.isEmpty else { return }
         volume.background.add { [volume] in

@@ -114,14 +114,14 @@ extension Volume {
                 // A program that copies a file with its attributes (`cp -a`, `mv`) has written the
                 // content by now and ignores this error. So close(2) of a file that was made while
                 // locked reports it (`flush`). Only a request of the owner makes the close fail.
-                if !isOthers { node.refusedClass = wanted }
+                if !isOthers { node.classes.refused.value = wanted }
                 report(
                     .weakened(
                         path: path(of: node), protectionClass: wanted, now: old,
                         operation: "setClass", caller: caller))
                 throw .notPermitted
             }
-            node.refusedClass = nil
+            node.classes.refused.value = nil
         }
     }
 
@@ -174,7 +174,7 @@ extension Volume {
             } catch {
                 throw error == .outOfLockedMemory ? .noMemory : .notPermitted
             }
-            if !file.hasKey { file.setKey(key) }
+            if !file.hasKey { file.key.set(key) }
             header.protectionClass = wanted
             // Under the content lock: a lock that begins now sees the file in its new class.
             file.protectionClass = wanted
@@ -204,7 +204,7 @@ extension Volume {
     /// the new class. If its real class is locked, its key and cached pages go now.
     private func dropIfLocked(_ file: OpenFile) {
         guard gate.classes.state(of: file.protectionClass) != .open else { return }
-        file.forgetKey()
+        file.key.forget()
         gate.contexts.forEach { $0.drain(wiping: true, patience: .seconds(1)) }
         dropLocked(file.node)
     }
@@ -245,7 +245,7 @@ extension Volume {
         let wasMarked = state.isMarked
         // After a failed or pending sync the present record may be in memory alone.
         let failures = durability.syncFailures
-        if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced,
+        if old == wanted, wasMarked == isMarked, !state.isRecordUnsynced.value,
             failures == 0, !isSynced || durability.unsynced.classes.areNone
         {
             return
@@ -273,7 +273,7 @@ extension Volume {
         defer { if !isSynced { durability.unsynced.classes.end() } }
         try storage.symlinkat(
             target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
-        state.isRecordUnsynced = true
+        state.isRecordUnsynced.value = true
         do throws(Errno) {
             try storage.renameat(
                 directory.rawValue, hidden, directory.rawValue, DirectoryRecord.linkName, flags: 0)
@@ -287,7 +287,7 @@ extension Volume {
         guard isSynced else {
             // From here on `unsyncedClasses` tells that a sync is due, and `syncFailures` that one
             // failed.
-            state.isRecordUnsynced = false
+            state.isRecordUnsynced.value = false
             return
         }
         // A weaker class is synced, too: files without a header have their class from this record
@@ -298,7 +298,7 @@ extension Volume {
             durability.noteSyncFailure()
             throw error
         }
-        state.isRecordUnsynced = false
+        state.isRecordUnsynced.value = false
     }
 
     /// Gives each empty file in the directory a header with its present class. Returns true if the

@@ -86,7 +86,7 @@ extension Volume {
     /// A file that can't be read now counts as a database. Otherwise its journal could get a weaker
     /// class than the content it copies.
     private func isDatabase(_ file: OpenFile, _ context: WorkerContext) -> Bool {
-        if file.isKnownDatabase { return true }
+        if file.notes.isKnownDatabase.value { return true }
         return file.lock.withReadLock {
             if file.sizeBytes == 0 { return true }
             guard file.sizeBytes >= 16 else { return false }
@@ -95,7 +95,7 @@ extension Volume {
                 (try? examine(file, page: 0, context.sealed, .read, Caller.volume, context))
                     != nil
             else { return true }
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             context.lockContent()
             defer { context.unlockContent() }
             // While a class closes, a file keeps its key for a moment after all cipher contexts
@@ -105,8 +105,9 @@ extension Volume {
             guard (try? decode(file, page: 0, context.sealed, to: context.plain, context)) != nil
             else { return true }
             let magic = UnsafeRawBufferPointer(start: context.plain, count: 16)
-            file.isKnownDatabase = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
-            return file.isKnownDatabase
+            let isKnown = magic.elementsEqual(Array("SQLite format 3".utf8) + [0])
+            file.notes.isKnownDatabase.value = isKnown
+            return isKnown
         }
     }
 

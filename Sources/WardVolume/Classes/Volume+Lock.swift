@@ -64,7 +64,7 @@ extension Volume {
     public func mayHaveDirtyPages(in classes: ProtectionClassSet) -> Bool {
         var isMapped = false
         nodes.open.forEachFile(of: classes) {
-            if $0.mappableHandles.load(ordering: .relaxed) > 0 { isMapped = true }
+            if $0.uses.mappableHandles.load(ordering: .relaxed) > 0 { isMapped = true }
         }
         return isMapped
     }

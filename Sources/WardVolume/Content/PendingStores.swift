@@ -149,7 +149,7 @@ final class PendingStores: Sendable {
 
     private func updateCount(_ id: ObjectIdentifier, _ state: inout State) {
         let pages = state.files[id]!
-        pages.file.pendingPages.store(
+        pages.file.pendingPages.count.store(
             pages.waiting.count + pages.storing.count, ordering: .releasing)
     }
 

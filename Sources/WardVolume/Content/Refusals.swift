@@ -73,6 +73,7 @@ extension Volume {
     /// Returns the delay of the answer to a refused read (`EPERM`) of this handle, nanoseconds.
     public func refusedReadDelay(_ handle: HandleID) -> UInt64 {
         refusals.delay(
-            handle.object(as: FileHandle.self).file.refusedReads, now: SystemClock.nanoseconds())
+            handle.object(as: FileHandle.self).file.notes.refusedReads,
+            now: SystemClock.nanoseconds())
     }
 }

@@ -42,23 +42,41 @@ final class Streaming: Sendable {
     }
 
     /// Runs `body`, which has the backing store begin to write `file` and notes its answer.
-    func telling(of file: OpenFile, _ body: () throws(Errno) -> Void) throws(Errno) {
-        try turn.withReadLock { () throws(Errno) in
-            try file.storeIsTold.withLock(body)
-        }
+    func telling(
+        of file: OpenFile, _ body: (inout StreamedGrowth) throws(Errno) -> Void
+    ) throws(Errno) {
+        try turn.withReadLock { () throws(Errno) in try file.streamed.telling(body) }
     }
 
     /// Waits until the answers for a file are noted. Called after a sync of it that seems to have
     /// succeeded. A backing store that hangs on another file does not matter.
     @inline(__always)
     func settle(_ file: OpenFile) {
-        file.storeIsTold.withLock {}
+        file.streamed.settle()
     }
 
     /// Waits for the answers of all files. Called after a sync of the backing store.
     func settle() {
         turn.withWriteLock {}
     }
+}
+
+/// The writes of one file that are streamed.
+final class StreamedWrites: @unchecked Sendable {
+    // Sendable: `isTold` guards `growth`.
+    /// Held from telling the backing store to write until its answer is noted.
+    private let isTold = Lock(.storeIsTold)
+    /// How much of the growth by large writes the backing store has begun to write.
+    private var growth = StreamedGrowth()
+
+    /// Runs `body`, which tells the backing store to write, and notes its answer.
+    func telling(_ body: (inout StreamedGrowth) throws(Errno) -> Void) throws(Errno) {
+        try isTold.withLock { () throws(Errno) in try body(&growth) }
+    }
+
+    /// Waits until the answer is noted.
+    @inline(__always)
+    func settle() { isTold.withLock {} }
 }
 
 /// How far the backing store has begun to write a growing file, in bytes of the backing file.

@@ -68,14 +68,13 @@ extension Volume {
             // The header may be marked sparse by now.
             if oldLast == 0 { end.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes) }
             try storage.pwrite(file.descriptor, end, pageBytes, at: oldLast * pageBytes)
-            file.sizeBytes = oldSize
-            noteChange(file, sizeChanged: true)
             // Pages behind a FINAL page are not part of the file. If they can't be cut now, they
             // are cut before the next change.
-            file.hasHint = true
-            file.mayHaveUncommittedCut = true
+            file.extent.endPutBack(sizeBytes: oldSize)
+            noteChange(file)
+            file.syncState.cutMade()
             try storage.ftruncate(file.descriptor, (oldLast + 1) * pageBytes)
-            file.hasHint = false
+            file.extent.cut()
         } catch {
             report(
                 .note(
@@ -98,7 +97,9 @@ extension Volume {
         try settleKey(file, before: newLast)
         var first = layout.page(at: start)
         let last = layout.page(at: end - 1)
-        if oldLast >= 0, newLast > oldLast || file.needsMending { first = min(first, oldLast) }
+        if oldLast >= 0, newLast > oldLast || file.extent.needsMending {
+            first = min(first, oldLast)
+        }
         let pageBytes = layout.pageBytes
         let count = last - first + 1
         precondition(count * pageBytes <= WorkerContext.bufferBytes - 2 * 4096)
@@ -144,7 +145,7 @@ extension Volume {
         // The kernel writes a mapped page back because its class is closing.
         let mayStoreLater =
             operation == .writeBack && gate.classes.state(of: file.protectionClass) == .closing
-        let before = (header: file.header, headerBytes: file.headerBytes)
+        let before = file.headers.stored
         let epochNow = durability.beginWrite(context)
         let sealingEpoch = sealingEpoch(file, epochNow)
         let isFirstHeader = file.header == nil
@@ -209,59 +210,59 @@ extension Volume {
         // Only ciphertext from here on: a lock may proceed while the backing store is slow.
         context.unlockContent()
         defer { durability.endWrite(context) }
-        if mayStoreLater, newSize == oldSize, !file.needsMending {
+        if mayStoreLater, newSize == oldSize, !file.extent.needsMending {
             try storeLater(file, firstPage: first, count: count, sealed, epoch: epochNow)
-            noteChange(file, sizeChanged: false)
+            noteChange(file)
             return
         }
         settle(file)
         do throws(Errno) {
-            if file.hasHint, newSize != oldSize { try removeHint(file) }
+            if file.extent.tail != .none, newSize != oldSize { try removeHint(file) }
             try storage.pwrite(file.descriptor, sealed, count * pageBytes, at: first * pageBytes)
         } catch {
             undoWrite(file, undoPage, undo, before, oldSize)
             throw error
         }
-        file.sizeBytes = newSize
-        if newLast <= last {
-            file.isEndVerified = true
-            file.needsMending = false
-        }
-        noteChange(file, sizeChanged: newSize != oldSize)
+        if newLast <= last { file.extent.endWritten(sizeBytes: newSize) }
+        noteChange(file)
     }
 
     /// Puts back the end, header and size of a file after a failed write, as far as possible.
     /// Anything else is noted as half-done.
     func undoWrite(
         _ file: OpenFile, _ undoPage: Int, _ undo: UnsafeMutableRawPointer,
-        _ before: (header: FileHeader?, headerBytes: [UInt8]), _ oldSize: Int
+        _ before: StoredHeader?, _ oldSize: Int
     ) {
         let pageBytes = layout.pageBytes
-        var hasTail = file.hasHint
+        file.extent.writeFailed()
         if oldSize == 0 {
             restoreHeader(file, before)
             if let header = file.header {
                 // The file had a keyless header. Its page may have been overwritten.
-                file.headerBytes = headerBytes(header)
+                file.headers.put(storedHeader(header))
                 do throws(Errno) {
                     try writeKeylessPage(file)
                 } catch {
                     noteHalfDone(file)
                 }
-                hasTail = file.hasHint
             } else {
-                hasTail = (try? storage.ftruncate(file.descriptor, 0)) == nil
-                if hasTail { noteHalfDone(file) }
+                do throws(Errno) {
+                    try storage.ftruncate(file.descriptor, 0)
+                    file.extent.cut()
+                } catch {
+                    file.extent.cutFailed()
+                    noteHalfDone(file)
+                }
             }
         } else if undoPage >= 0 {
             do throws(Errno) {
                 try storage.pwrite(file.descriptor, undo, pageBytes, at: undoPage * pageBytes)
-                file.mayHaveUncommittedCut = true
+                file.syncState.cutMade()
                 try storage.ftruncate(file.descriptor, (undoPage + 1) * pageBytes)
-                hasTail = false
+                file.extent.cut()
             } catch {
-                file.needsMending = true
-                hasTail = true
+                file.extent.endTorn()
+                file.extent.cutFailed()
                 report(
                     .note(
                         "\(path(of: file.node)): the end of the file could not be put back: \(error)"
@@ -269,17 +270,15 @@ extension Volume {
                 noteHalfDone(file)
             }
         }
-        noteChange(file, sizeChanged: true)
-        file.hasHint = hasTail
+        noteChange(file)
     }
 
     func restoreHeader(
-        _ file: OpenFile, _ before: (header: FileHeader?, headerBytes: [UInt8])
+        _ file: OpenFile, _ before: StoredHeader?
     ) {
-        if file.header != before.header {
-            file.header = before.header
-            file.headerBytes = before.headerBytes
-            file.forgetKey()
+        if file.header != before?.header {
+            file.headers.put(before)
+            file.key.forget()
         }
     }
 
@@ -295,7 +294,7 @@ extension Volume {
         // The pending pages come first: a page that is stored between the two reads has the same
         // content.
         let later =
-            file.pendingPages.load(ordering: .acquiring) == 0
+            file.pendingPages.areNone
             ? [] : pending.latest(of: file, page..<page + count)
         let total = count * layout.pageBytes
         let got = try storage.pread(file.descriptor, buffer, total, at: page * layout.pageBytes)

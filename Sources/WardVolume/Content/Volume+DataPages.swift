@@ -140,7 +140,7 @@ struct PageWalk {
     /// stretch of zeros begins.
     mutating func skip(opens: (Int) throws(Errno) -> Bool) throws(Errno) -> Range<Int> {
         let last = pages - 1
-        guard page > 0, page < last, file.pendingPages.load(ordering: .acquiring) == 0 else {
+        guard page > 0, page < last, file.pendingPages.areNone else {
             return page..<page
         }
         let allocated = min(volume.nextAllocatedPage(file.descriptor, from: page) ?? last, last)

@@ -20,15 +20,18 @@ extension Volume {
             file.header
             ?? FileHeader(
                 protectionClass: file.protectionClass, fileID: SystemRandom.bytes(16),
-                directoryID: file.directoryID)
+                directoryID: file.headers.directoryID)
         header.protectionClass = file.protectionClass
         header.wrappedKey = wrapped
         header.isSparse = false
-        file.header = header
-        file.headerBytes = headerBytes(header)
-        file.forgetEarlierHeaders(hasNewKey: true)
-        file.setKey(key)
+        file.headers.put(storedHeader(header))
+        file.headers.keyChanged()
+        file.key.set(key)
         file.node.protectionClass = file.protectionClass
+    }
+
+    func storedHeader(_ header: FileHeader) -> StoredHeader {
+        StoredHeader(header: header, bytes: headerBytes(header))
     }
 
     func headerBytes(_ header: FileHeader) -> [UInt8] {
@@ -67,21 +70,21 @@ extension Volume {
         precondition(file.sizeBytes == 0)
         guard file.isWritable else { throw .readOnlyFileSystem }
         let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
-        let old = (header: file.header, headerBytes: file.headerBytes)
-        file.header = FileHeader(
-            protectionClass: protectionClass,
-            fileID: old.header?.fileID ?? SystemRandom.bytes(16),
-            directoryID: old.header?.directoryID ?? file.directoryID)
-        file.headerBytes = headerBytes(file.header!)
+        let old = file.headers.stored
+        file.headers.put(
+            storedHeader(
+                FileHeader(
+                    protectionClass: protectionClass,
+                    fileID: old?.header.fileID ?? SystemRandom.bytes(16),
+                    directoryID: old?.header.directoryID ?? file.headers.directoryID)))
         do throws(Errno) {
             try writeKeylessPage(file)
         } catch {
-            file.header = old.header
-            file.headerBytes = old.headerBytes
+            file.headers.put(old)
             throw error
         }
-        file.forgetKey()
-        file.forgetEarlierHeaders(hasNewKey: true)
+        file.key.forget()
+        file.headers.keyChanged()
         file.protectionClass = protectionClass
         file.node.protectionClass = protectionClass
         if let before {
@@ -100,23 +103,24 @@ extension Volume {
             // before the next change if that fails now.
             let backingBytes = Int(try storage.fstat(file.descriptor).st_size)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
-            file.hasHint = true
-            if backingBytes >= layout.pageBytes { file.hasUnsyncedKey = true }
-            if file.mayHaveUncommittedCut { file.hasUnsyncedCut = true }
-            if backingBytes >= 2 * layout.pageBytes {
-                file.hasUnsyncedCut = true
+            let hadPages = backingBytes >= 2 * layout.pageBytes
+            file.syncState.emptiedInPlace(
+                hadPage: backingBytes >= layout.pageBytes, hadPages: hadPages)
+            if hadPages {
                 // The page must be durable before the others go: a power cut in between would look
                 // like a truncation.
                 do throws(Errno) {
                     try syncData(file)
                 } catch {
-                    file.isEndUnsynced = true
-                    file.hasUncutPages = true
-                    return
+                    return file.extent.cutFailedBehindHeader(needsSync: true)
                 }
             }
-            file.hasHint = (try? storage.ftruncate(file.descriptor, layout.pageBytes)) == nil
-            file.hasUncutPages = file.hasHint
+            do throws(Errno) {
+                try storage.ftruncate(file.descriptor, layout.pageBytes)
+                file.extent.cut()
+            } catch {
+                file.extent.cutFailedBehindHeader(needsSync: false)
+            }
         }
         durability.dirt.noteChange()
     }
@@ -125,17 +129,16 @@ extension Volume {
     /// would be unreadable under that key. Page 0 is overwritten in place, so no journal orders it
     /// after the cut.
     func settleCut(_ file: OpenFile) throws(Errno) {
-        guard file.hasUnsyncedCut || file.isEndUnsynced else { return }
-        if file.hasHint { try removeHint(file) }
-        guard file.hasUnsyncedCut else { return }
+        guard file.syncState.isCutUnsynced || file.extent.needsSyncBeforeCut else { return }
+        if file.extent.tail != .none { try removeHint(file) }
+        guard file.syncState.isCutUnsynced else { return }
         try syncData(file)
-        file.hasUnsyncedCut = false
-        file.mayHaveUncommittedCut = false
+        file.syncState.cutSynced()
     }
 
     /// Makes the new page 0 durable before pages are written behind it, up to page `last`.
     func settleKey(_ file: OpenFile, before last: Int) throws(Errno) {
-        guard file.hasUnsyncedKey, last > 0 else { return }
+        guard file.syncState.isKeyUnsynced, last > 0 else { return }
         try syncData(file)
     }
 
@@ -147,22 +150,22 @@ extension Volume {
     ) throws(Errno) {
         guard file.isWritable else { throw .readOnlyFileSystem }
         settle(file)
-        let bytes = headerBytes(header)
+        let new = storedHeader(header)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
             // This header on the record of another key would make that record unreadable.
-            guard isProven || file.hasOwnRecord(page) else { throw .ioError }
-            page.copyMemory(from: bytes, byteCount: FileHeader.bytes)
-            file.willReplaceHeader(bytes)
+            guard isProven || file.headers.isOwnRecord(page) else { throw .ioError }
+            page.copyMemory(from: new.bytes, byteCount: FileHeader.bytes)
+            file.headers.willReplace(with: new.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
-        file.replaceHeader(header, bytes)
+        file.headers.replaced(with: new)
         durability.dirt.noteChange()
     }
 
     func makeSparse(_ file: OpenFile) throws(Errno) {
         guard var header = file.header, !header.isSparse else { return }
-        file.mayPunch = false
+        file.extent.becomesSparse()
         header.isSparse = true
         try replaceHeader(file, header)
     }

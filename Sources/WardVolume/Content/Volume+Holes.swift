@@ -63,7 +63,7 @@ extension Volume {
                 throw error
             }
         }
-        noteChange(file, sizeChanged: false)
+        noteChange(file)
     }
 
     /// Writes zeros into the pages at both ends of a range and calls `body` for what lies between.
@@ -75,7 +75,7 @@ extension Volume {
         _ file: OpenFile, edges: [Range<Int>], _ caller: Caller, _ context: WorkerContext,
         andBetween body: () throws(Errno) -> Void
     ) throws(Errno) {
-        if file.needsMending {
+        if file.extent.needsMending {
             for edge in edges {
                 try storeZeros(file, edge.lowerBound, edge.upperBound, caller, context)
             }
@@ -133,7 +133,7 @@ extension Volume {
                     from: file.headerBytes, byteCount: FileHeader.bytes)
             }
         }
-        defer { noteChange(file, sizeChanged: false) }
+        defer { noteChange(file) }
         do throws(Errno) {
             for (index, page) in pages.enumerated() {
                 try storage.pwrite(
@@ -162,9 +162,9 @@ extension Volume {
     private func prepareHole(_ file: OpenFile) throws(Errno) {
         settle(file)
         try makeSparse(file)
-        guard !file.mayPunch else { return }
+        guard !file.extent.isReadyForHoles else { return }
         try syncData(file)
-        file.mayPunch = true
+        file.extent.preparedForHoles()
     }
 
     private func storeZeros(

@@ -206,7 +206,7 @@ extension Volume {
         let length = Int(prefix.length)
         (plain + length).initializeMemory(as: UInt8.self, repeating: 0, count: capacity - length)
         if page == lastPage {
-            if file.needsMending { return }
+            if file.extent.needsMending { return }
             try judge(file, page, "the file ends without its last page", context)
         } else {
             try judge(file, page, "page \(page) ends early", context)
@@ -217,7 +217,7 @@ extension Volume {
     private func judge(
         _ file: OpenFile, _ page: Int, _ finding: String, _ context: WorkerContext
     ) throws(Errno) {
-        guard context.isExcused(page, of: file) else {
+        guard context.excuses.contain(page, of: file) else {
             reportFailure(of: file, finding, context)
             throw .ioError
         }
@@ -238,9 +238,9 @@ extension Volume {
         let prefix = RecordPrefix(reading: sealed + layout.recordOffset(ofPage: page))
         let (length, isLast) = expectation(file, page)
         if Int(prefix.length) == length, prefix.isFinal == isLast { return }
-        if context.isExcused(page, of: file) { return }
+        if context.excuses.contain(page, of: file) { return }
         if try isExcused(file, page, operation, caller, context) {
-            context.excuse(page, of: file)
+            context.excuses.note(page, of: file)
         }
     }
 

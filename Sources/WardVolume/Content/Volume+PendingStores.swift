@@ -37,13 +37,13 @@ extension Volume {
     private func hold(_ file: OpenFile) {
         let node = file.node
         nodes.table.retain(node)
-        node.openLock.withLock(outOfOrder: .storeLater) { file.handleCount += 1 }
+        node.openLock.withLock(outOfOrder: .storeLater) { file.uses.all.value += 1 }
     }
 
     /// Undoes `hold` while a handle of the kernel keeps the file open.
     private func letGo(_ file: OpenFile) {
         let node = file.node
-        node.openLock.withLock(outOfOrder: .storeLater) { file.handleCount -= 1 }
+        node.openLock.withLock(outOfOrder: .storeLater) { file.uses.all.value -= 1 }
         nodes.table.release(node, lookups: 1)
     }
 
@@ -56,7 +56,7 @@ extension Volume {
         while let run = pending.nextRun(to: buffer) {
             let failure = store(run, buffer)
             if let failure {
-                run.file.storeFailure.store(failure.rawValue, ordering: .releasing)
+                run.file.pendingPages.failure.store(failure.rawValue, ordering: .releasing)
                 report(
                     .lost(
                         path: path(of: run.node),
@@ -99,12 +99,12 @@ extension Volume {
     /// changes the file's pages or header. The caller holds the file's lock.
     @inline(__always)
     func settle(_ file: OpenFile) {
-        if file.pendingPages.load(ordering: .acquiring) != 0 { awaitStores(of: file) }
+        if !file.pendingPages.areNone { awaitStores(of: file) }
     }
 
     private func awaitStores(of file: OpenFile) {
         pending.wait(retry: { pending.queue.retry() }) {
-            file.pendingPages.load(ordering: .acquiring) == 0
+            file.pendingPages.areNone
         }
     }
 
@@ -115,9 +115,9 @@ extension Volume {
 
     /// Counts a failed store of acknowledged pages as a failed sync, so that `fsync` reports it.
     func noteStoreFailure(_ file: OpenFile) {
-        let failure = file.storeFailure.exchange(0, ordering: .acquiringAndReleasing)
+        let failure = file.pendingPages.failure.exchange(0, ordering: .acquiringAndReleasing)
         guard failure != 0 else { return }
-        file.noteSyncFailure(Errno(rawValue: failure))
+        file.syncs.noteFailure(Errno(rawValue: failure))
     }
 
     /// Waits for the backing store when the volume closes, and reports the files whose pages it did

@@ -34,7 +34,7 @@ extension Volume {
         try storage.setTimes(
             file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
             modification: timespec(tv_sec: 0, tv_nsec: ward_utime_now()))
-        file.timesWereShown = false
+        file.times.touched()
     }
 
     /// Truncates the file to no bytes.
@@ -47,29 +47,23 @@ extension Volume {
         }
         if try keepsHeader(file) {
             let protectionClass = file.protectionClass
-            let size = file.sizeBytes
-            file.sizeBytes = 0
+            let before = file.extent
+            file.extent.emptied()
             do throws(Errno) {
                 try makeKeylessHeader(file, protectionClass, keepsTimes: false)
             } catch {
-                file.sizeBytes = size
+                file.extent = before
                 throw error
             }
         } else {
             try storage.ftruncate(file.descriptor, 0)
-            file.hasHint = false
-            file.hasUncutPages = false
-            file.isEndUnsynced = false
-            file.header = nil
-            file.headerBytes = []
-            file.forgetKey()
+            file.extent.emptied()
+            file.extent.cut()
+            file.headers.put(nil)
+            file.key.forget()
         }
-        let hasTail = file.hasHint
-        file.sizeBytes = 0
-        file.needsMending = false
-        file.isBeyondDoubt = true
-        noteChange(file, sizeChanged: true)
-        file.hasHint = hasTail
+        file.notes.isBeyondDoubt.value = true
+        noteChange(file)
     }
 
     /// Whether an empty file has to keep its header. It does if its class is not its directory's,
@@ -126,27 +120,24 @@ extension Volume {
         }
         context.unlockContent()
         settle(file)
-        if file.hasHint { try removeHint(file) }
+        if file.extent.tail != .none { try removeHint(file) }
         try storage.pwrite(file.descriptor, context.sealed, pageBytes, at: newLast * pageBytes)
         // Bytes behind a FINAL page are not part of the file, cut or not: that page tells the size.
-        file.sizeBytes = newSize
-        file.isEndVerified = true
-        file.needsMending = false
-        noteChange(file, sizeChanged: true)
+        file.extent.endWritten(sizeBytes: newSize)
+        noteChange(file)
         if oldPages > newLast + 1 {
             // The new end must be durable before the old one goes: a power cut in between would
             // look like a truncation.
-            file.isEndUnsynced = true
+            file.extent.shrunk()
             do throws(Errno) {
                 try syncData(file)
-                file.isEndUnsynced = false
-                file.mayHaveUncommittedCut = true
+                file.extent.endSynced()
+                file.syncState.cutMade()
                 try storage.ftruncate(file.descriptor, (newLast + 1) * pageBytes)
+                file.extent.cut()
             } catch {
                 // Old pages must not come back when the file grows: they are cut before the next
                 // change of size.
-                file.hasHint = true
-                file.hasUncutPages = true
                 noteHalfDone(file)
                 throw error
             }
@@ -224,7 +215,7 @@ extension Volume {
         }
         context.unlockContent()
         settle(file)
-        if file.hasHint { try removeHint(file) }
+        if file.extent.tail != .none { try removeHint(file) }
         do throws(Errno) {
             try storage.pwrite(
                 file.descriptor, sealed + pageBytes, pageBytes, at: newLast * pageBytes)
@@ -236,23 +227,21 @@ extension Volume {
             try storage.pwrite(file.descriptor, sealed, pageBytes, at: oldLast * pageBytes)
         } catch {
             cutBack(file, oldLast)
-            file.needsMending = true
+            file.extent.endTorn()
             throw error
         }
-        file.sizeBytes = newSize
-        file.isEndVerified = true
-        file.needsMending = false
-        noteChange(file, sizeChanged: true)
+        file.extent.endWritten(sizeBytes: newSize)
+        noteChange(file)
     }
 
     /// Cuts off what a failed extension has left behind the last page.
     private func cutBack(_ file: OpenFile, _ last: Int) {
         do throws(Errno) {
-            file.mayHaveUncommittedCut = true
+            file.syncState.cutMade()
             try storage.ftruncate(file.descriptor, (last + 1) * layout.pageBytes)
-            file.hasHint = false
+            file.extent.cut()
         } catch {
-            file.hasHint = true
+            file.extent.cutFailed()
             noteHalfDone(file)
         }
     }

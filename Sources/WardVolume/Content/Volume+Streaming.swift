@@ -11,7 +11,7 @@ extension Volume {
         _ file: OpenFile, offset: Int, count: Int, oldSize: Int
     ) throws(Errno) {
         guard count >= Streaming.smallestRequestBytes, offset >= Streaming.beginBytes,
-            file.sizeBytes > oldSize, mount.keepsContent, !file.isKnownDatabase
+            file.sizeBytes > oldSize, mount.keepsContent, !file.notes.isKnownDatabase.value
         else { return }
         try tellStore(of: file, offset, count)
     }
@@ -26,10 +26,10 @@ extension Volume {
             layout.page(at: offset) * pageBytes..<layout.page(at: offset + count - 1) * pageBytes
         let begin = storage.nanoseconds()
         guard store.streaming.isWelcome(at: begin) else { return }
-        try store.streaming.telling(of: file) { () throws(Errno) in
+        try store.streaming.telling(of: file) { growth throws(Errno) in
             do throws(Errno) {
                 try storage.beginWriting(file.descriptor, range)
-                guard let passed = file.growth.note(range) else { return }
+                guard let passed = growth.note(range) else { return }
                 // A program may have overwritten these bytes since. To forget them would begin to
                 // write them, and report no error.
                 try storage.beginWriting(file.descriptor, passed)

@@ -32,22 +32,14 @@ public final class WorkerContext: @unchecked Sendable {
     private var holdsContentLock = false
     /// Runs when the content lock is released. Owning thread only.
     private var afterContent: [() -> Void] = []
-    /// Pages of the file being served that differ from the format and are excused by an unclean
-    /// end.
-    private var excusedPages: [Int] = []
-    private weak var excusedFile: OpenFile?
-    private var cipher: AEADContext?
-    private var cipherSerial: UInt64 = 0
+    var excuses = Excuses()
+    private var cipher = CipherCache()
     /// The epoch of the write under way, 0 for none; a durable point waits for it.
     let epochInUse = Atomic<UInt32>(0)
     /// Odd while the request under way gives a file a class that a mark would forbid
     /// (`Volume+Synchronised.swift`).
     let classDecisions = Atomic<UInt64>(0)
-    /// Random bytes for nonces, handed out twelve at a time: getrandom(2) costs as much as sealing
-    /// a page.
-    private let nonces: UnsafeMutableRawPointer
-    private var noncesLeft = 0
-    private static let noncePoolBytes = 3072
+    private var nonces = NoncePool()
 
     /// Throws `ENOMEM`.
     public init(allocatingFor volume: Volume) throws(Errno) {
@@ -56,7 +48,6 @@ public final class WorkerContext: @unchecked Sendable {
         self.volume = volume
         nameA = .allocate(capacity: 512)
         nameB = .allocate(capacity: 512)
-        nonces = .allocate(byteCount: WorkerContext.noncePoolBytes, alignment: 16)
         volume.gate.contexts.register(self)
     }
 
@@ -75,7 +66,6 @@ public final class WorkerContext: @unchecked Sendable {
         TransferMemory.unmap(sealed, 2 * WorkerContext.bufferBytes)
         nameA.deallocate()
         nameB.deallocate()
-        nonces.deallocate()
     }
 
     // MARK: The gate
@@ -131,36 +121,16 @@ public final class WorkerContext: @unchecked Sendable {
     }
 
     /// Whether a cipher or plaintext may be here. For tests, while no request is under way.
-    var holdsSecrets: Bool { cipherSerial != 0 || plainHighWater > 0 }
+    var holdsSecrets: Bool { !cipher.isEmpty || plainHighWater > 0 }
 
     private func wipeHoldingLock() {
-        cipher = nil
-        cipherSerial = 0
+        cipher.wipe()
         wipePlaintext()
     }
 
     private func wipePlaintext() {
         explicit_bzero(plain, plainHighWater)
         plainHighWater = 0
-    }
-
-    // MARK: Doubt
-
-    /// Notes that a page's difference from the format is excused, while the caller holds the file's
-    /// lock.
-    func excuse(_ page: Int, of file: OpenFile) {
-        if excusedFile !== file { forgetExcuses() }
-        excusedFile = file
-        excusedPages.append(page)
-    }
-
-    func isExcused(_ page: Int, of file: OpenFile) -> Bool {
-        excusedFile === file && excusedPages.contains(page)
-    }
-
-    func forgetExcuses() {
-        excusedPages = []
-        excusedFile = nil
     }
 
     /// Wipes content of earlier requests from the buffer, the stack and the registers of the owning
@@ -188,34 +158,10 @@ public final class WorkerContext: @unchecked Sendable {
         of file: OpenFile, load: () throws(Errno) -> SecretBytes,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
-        let serial = file.keySerial
-        if serial == 0 || cipherSerial != serial {
-            cipher = nil
-            cipherSerial = 0
-            try file.withKey(load: load) { key throws(Errno) in
-                do throws(CryptoError) {
-                    cipher = try AEADContext(.aes256GCM, key: key)
-                } catch {
-                    throw .noMemory
-                }
-                cipherSerial = file.keySerial
-            }
-        }
-        return try body(cipher!)
+        try cipher.with(file.key, load: load, body)
     }
 
     /// Twelve random bytes.
     @inline(__always)
-    func freshNonce() -> (UInt64, UInt32) {
-        if noncesLeft < 12 {
-            SystemRandom.fill(
-                UnsafeMutableRawBufferPointer(start: nonces, count: WorkerContext.noncePoolBytes))
-            noncesLeft = WorkerContext.noncePoolBytes
-        }
-        noncesLeft -= 12
-        let at = nonces + noncesLeft
-        return (
-            at.loadUnaligned(as: UInt64.self), at.loadUnaligned(fromByteOffset: 8, as: UInt32.self)
-        )
-    }
+    func freshNonce() -> (UInt64, UInt32) { nonces.next() }
 }

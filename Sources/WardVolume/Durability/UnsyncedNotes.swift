@@ -5,9 +5,9 @@ import Synchronization
 ///
 /// Concurrency: any thread; each part guards itself.
 final class UnsyncedNotes: Sendable {
-    /// Files that were closed with `hasUnsyncedKey`.
+    /// Files that were closed with `SyncState.isKeyUnsynced`.
     let keys = UnsyncedFiles()
-    /// Files that were closed with `hasUnsyncedCut`, because a sync failed.
+    /// Files that were closed with `SyncState.isCutUnsynced`, because a sync failed.
     let cuts = UnsyncedFiles()
     /// Files that were moved from a directory of another class. After a power cut the backing store
     /// may still have them there.

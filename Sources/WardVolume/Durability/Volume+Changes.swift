@@ -12,19 +12,12 @@ extension Volume {
     /// comes before the state record without it.
     @inline(__always)
     func sealingEpoch(_ file: OpenFile, _ now: UInt32) -> UInt32 {
-        guard durability.doubt.isOpen, !file.isBeyondDoubt else { return now }
+        guard durability.doubt.isOpen, !file.notes.isBeyondDoubt.value else { return now }
         return durability.doubt.intervals.last?.upperBound ?? now
     }
 
-    func noteChange(_ file: OpenFile, sizeChanged: Bool) {
-        file.lastChange = storage.coarseNanoseconds()
-        file.timesWereShown = false
-        file.isUnsynced = true
-        if sizeChanged {
-            file.mayPunch = false
-            file.hasHint = false
-            file.needsHint = true
-        }
+    func noteChange(_ file: OpenFile) {
+        file.times.changed(at: storage.coarseNanoseconds())
         durability.dirt.noteChange()
     }
 
@@ -33,51 +26,49 @@ extension Volume {
         try syncEnd(file)
         let pages = max(layout.pageCount(forSize: file.sizeBytes), file.header == nil ? 0 : 1)
         try storage.ftruncate(file.descriptor, pages * layout.pageBytes)
-        if file.hasUncutPages { file.mayHaveUncommittedCut = true }
-        file.hasUncutPages = false
-        file.hasHint = false
-        file.needsHint = true
+        if file.extent.hasUncutPages { file.syncState.cutMade() }
+        file.extent.hintRemoved()
     }
 
     private func syncEnd(_ file: OpenFile) throws(Errno) {
-        guard file.isEndUnsynced else { return }
+        guard file.extent.needsSyncBeforeCut else { return }
         try syncData(file)
-        file.isEndUnsynced = false
+        file.extent.endSynced()
     }
 
     /// Puts the size hint back, so that a `stat` of the closed file reads nothing. That changes the
     /// file's times; they are restored if a program could notice.
     func putHint(_ file: OpenFile) {
-        guard file.needsHint, file.isWritable, !file.needsMending, !file.node.isSuperseded else {
-            return
-        }
-        file.needsHint = false
+        guard file.extent.needsHint, file.isWritable, !file.extent.needsMending,
+            !file.node.isSuperseded
+        else { return }
+        file.extent.hintTried()
         let size = layout.backingSize(forSize: file.sizeBytes)
-        if size == 0, !file.hasHint { return }
-        let age = storage.coarseNanoseconds() &- file.lastChange
+        if size == 0, file.extent.tail == .none { return }
+        let age = storage.coarseNanoseconds() &- file.times.lastChange
         do throws(Errno) {
             let status =
-                file.timesWereShown || age > 8_000_000 ? try storage.fstat(file.descriptor) : nil
+                file.times.wereShown || age > 8_000_000 ? try storage.fstat(file.descriptor) : nil
             if size > 0 {
                 // Cut whole pages behind the last one first. Half a page could reach the disk
                 // before the new size does.
-                if file.hasHint { try removeHint(file) }
-                file.needsHint = false
+                if file.extent.tail != .none { try removeHint(file) }
+                file.extent.hintTried()
                 try storage.ftruncate(file.descriptor, size)
             } else {
                 try removeHint(file)
-                file.needsHint = false
+                file.extent.hintTried()
             }
             if let status {
                 try storage.setTimes(
                     file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
                     modification: status.st_mtim)
             }
-            file.hasHint = size > 0
+            file.extent.hintPut()
         } catch {
             // A missing hint costs one page read at the next `stat`. The bytes behind the last page
             // are unknown now.
-            file.hasHint = true
+            file.extent.hintFailed()
         }
     }
 }

@@ -30,7 +30,7 @@ extension Volume {
             guard let file = node.file else { continue }
             file.lock.withWriteLock {
                 putHint(file)
-                file.forgetKey()
+                file.key.forget()
             }
         }
         try durablePoint(closing: true)
@@ -45,15 +45,15 @@ extension Volume {
             // The handle keeps the file open meanwhile: another thread could reopen and change a
             // closed file.
             let file = node.openLock.withLock {
-                let file = node.file.flatMap { $0.hasUncutPages ? $0 : nil }
-                file?.handleCount += 1
+                let file = node.file.flatMap { $0.published.hasUncutPages ? $0 : nil }
+                file?.uses.all.value += 1
                 return file
             }
             guard let file else { continue }
             defer { release(file, nil) }
             file.lock.withWriteLock {
-                guard file.hasUncutPages else { return }
-                file.isEndUnsynced = true
+                guard file.extent.hasUncutPages else { return }
+                file.extent.cutIsDue()
                 do throws(Errno) {
                     try removeHint(file)
                 } catch {

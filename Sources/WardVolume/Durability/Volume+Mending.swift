@@ -180,7 +180,7 @@ extension Volume {
         guard file.sizeBytes > 0 else { return true }
         if wasNew {
             let isAdmitted = file.lock.withWriteLock {
-                defer { context.forgetExcuses() }
+                defer { context.excuses.forget() }
                 guard
                     (try? examineEnd(
                         file, lastPageOffset: lastPageOffset, .mend, Caller.volume, context))
@@ -206,9 +206,11 @@ extension Volume {
                     }
                     let (page, pages) = (walk.page, walk.pages)
                     if page >= pages {
-                        file.isBeyondDoubt = true
+                        file.notes.isBeyondDoubt.value = true
                         // A half-done change may have been noted just before this.
-                        if durability.doubt.halfDoneChanges != before { file.isBeyondDoubt = false }
+                        if durability.doubt.halfDoneChanges != before {
+                            file.notes.isBeyondDoubt.value = false
+                        }
                         return true
                     }
                     try readPage(file, page, to: context.sealed)
@@ -227,7 +229,7 @@ extension Volume {
             if file.sizeBytes == 0 { return true }
             let isOwn = try? withTemporaryPage { page throws(Errno) in
                 try readPage(file, 0, to: page)
-                return file.hasOwnRecord(page)
+                return file.headers.isOwnRecord(page)
             }
             return isOwn ?? false
         }
@@ -247,7 +249,7 @@ extension Volume {
                 page > 0 && !isLast && file.header?.isSparse == true
                 && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try examine(file, page: page, context.sealed, .mend, Caller.volume, context)
             try enter(file, .mend, Caller.volume, context)
             context.usePlain(layout.pageBytes)

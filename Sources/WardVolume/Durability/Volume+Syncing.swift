@@ -10,23 +10,23 @@ extension Volume {
     /// file's lock for writing.
     func syncData(_ file: OpenFile) throws(Errno) {
         // A failure increases the file's count last, so that count is read first.
-        let fileFailures = file.syncFailures
+        let fileFailures = file.syncs.failures
         let failures = durability.syncFailures
-        if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
+        if file.syncs.mendedFailures.value != failures { try writeEndsAgain(file) }
         try sync(file, dataOnly: true)
         // The kernel told the failure to another thread that shares the descriptor.
-        guard file.syncFailures == fileFailures else { throw file.lastSyncFailure }
-        file.mendedSyncFailures = failures
-        file.forgetEarlierHeaders(hasNewKey: false)
-        file.hasUnsyncedKey = false
+        guard file.syncs.failures == fileFailures else { throw file.syncs.lastFailure }
+        file.syncs.mendedFailures.value = failures
+        file.headers.synced()
+        file.syncState.synced()
         durability.unsynced.keys.forget(file.node.inode)
     }
 
     /// Syncs a file. Notes a failure, so that each handle reports it once. If this does not throw,
-    /// another thread's sync may still have failed meanwhile: see `file.syncFailures`.
+    /// another thread's sync may still have failed meanwhile: see `FileSyncs.failures`.
     func sync(_ file: OpenFile, dataOnly: Bool) throws(Errno) {
         store.removedFiles.noteSync()
-        try file.syncs.sync(isFull: !dataOnly) { isFull throws(Errno) in
+        try file.syncs.group.sync(isFull: !dataOnly) { isFull throws(Errno) in
             do throws(Errno) {
                 if isFull {
                     try storage.fsync(file.descriptor)
@@ -45,7 +45,7 @@ extension Volume {
 
     /// Whether a sync has failed since the last reliable sync of this file.
     func mayHaveLostPages(_ file: OpenFile) -> Bool {
-        file.mendedSyncFailures != durability.syncFailures
+        file.syncs.mendedFailures.value != durability.syncFailures
     }
 
     /// Notes a failed sync of a file. The file is in doubt until it was read from the disk and
@@ -53,7 +53,7 @@ extension Volume {
     func noteFailedSync(of file: OpenFile, _ error: Errno) {
         durability.noteSyncFailure()
         noteHalfDone(file, "a sync failed")
-        file.noteSyncFailure(error)
+        file.syncs.noteFailure(error)
     }
 
     /// Writes the first and the last page again, as they are read now: they define what the file is
@@ -74,7 +74,7 @@ extension Volume {
             }
             // This header on the record of another key would make that record unreadable. An empty
             // file has no key and no record.
-            guard last < 0 || file.hasOwnRecord(page) else { throw .ioError }
+            guard last < 0 || file.headers.isOwnRecord(page) else { throw .ioError }
             page.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             try storage.pwrite(file.descriptor, page, layout.pageBytes, at: 0)
         }
@@ -89,8 +89,8 @@ extension Volume {
         // An end without FINAL that a power cut left, and no open has verified, is what the file
         // was opened with.
         guard
-            file.needsMending
-                || Int(prefix.length) == length && (prefix.isFinal || !file.isEndVerified)
+            file.extent.needsMending
+                || Int(prefix.length) == length && (prefix.isFinal || !file.extent.isEndVerified)
         else { throw .ioError }
     }
 }

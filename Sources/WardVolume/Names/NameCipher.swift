@@ -10,10 +10,10 @@ import WardSystem
 /// A name of more than 175 bytes of plaintext would be too long for the backing file system. Its
 /// stored name is `~` ‖ base64url of the ciphertext's SHA-256. A symbolic link `.n` ‖ the same 43
 /// characters holds the whole ciphertext as its target (`NameTree`).
-struct NameCipher: ~Copyable, Sendable {
+package struct NameCipher: ~Copyable, Sendable {
     /// Longest plaintext name whose encryption fits in 255 bytes.
     static let longestShortName = 175
-    static let longNamePrefix = UInt8(ascii: "~")
+    package static let longNamePrefix = UInt8(ascii: "~")
 
     /// AES-256-GCM-SIV.
     private let cipher: AEADContext
@@ -47,7 +47,7 @@ struct NameCipher: ~Copyable, Sendable {
 
     /// Returns the plaintext of a stored name (a short name, or the target of a long name's link).
     /// Nil where the name is not ward's.
-    func decrypt(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
+    package func decrypt(_ stored: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> [UInt8]? {
         let sealedCount = Base64URL.decodedCount(stored.count)
         guard sealedCount > 16, sealedCount <= 255 + 16 else { return nil }
         return withUnsafeTemporaryAllocation(byteCount: 320, alignment: 16) { buffer -> [UInt8]? in
@@ -71,7 +71,7 @@ struct NameCipher: ~Copyable, Sendable {
     }
 
     /// The target of the symbolic link beside a long name: base64url of the ciphertext.
-    func longNameTarget(_ name: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> String {
+    package func longNameTarget(_ name: UnsafeRawBufferPointer, in directoryID: [UInt8]) -> String {
         withSealedName(name, directoryID) { Base64URL.encode([UInt8]($0)) }
     }
 

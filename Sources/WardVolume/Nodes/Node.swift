@@ -4,21 +4,6 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-/// One name of a node: the stored name in a directory.
-struct NodeLink {
-    var parent: Node
-    /// Stored (encrypted) name, zero-terminated.
-    var name: [CChar]
-}
-
-extension NodeLink {
-    init(parent: Node, _ name: UnsafePointer<CChar>) {
-        self.init(
-            parent: parent, name: [CChar](UnsafeBufferPointer(start: name, count: strlen(name) + 1))
-        )
-    }
-}
-
 /// A file, directory or other inode that the kernel or an open handle knows.
 ///
 /// The node table keeps it alive while the kernel has look-ups on it. Its handles keep it alive
@@ -31,47 +16,14 @@ final class Node: @unchecked Sendable {
 
     /// Look-ups that the kernel holds. Guarded by the table's shard.
     var lookups: UInt64 = 0
-    /// Guards `firstLink`, `moreLinks`, `directory` and the reference in `file`.
+    /// Guards `links` and the references to `directory`, `file` and `kept`.
     private let guardLock = Lock(.memory)
-    private var firstLink: NodeLink?
-    private var moreLinks: [NodeLink] = []
+    private var links = NodeLinks()
     private var directoryState: DirectoryState?
-    /// The class as last read from or written to the backing store; 0 for unknown.
-    private let classCache = Atomic<UInt8>(0)
-    /// Content may have entered the kernel's page cache since the last eviction.
-    let hasCachedPages = Atomic<Bool>(false)
-    private let refusedClassValue = Atomic<UInt8>(0)
-    /// The stronger class that a program asked for while the file had content, and did not get.
-    /// Needs no lock.
-    var refusedClass: ProtectionClass? {
-        get { ProtectionClass(rawValue: refusedClassValue.load(ordering: .relaxed)) }
-        set { refusedClassValue.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
-    }
-    /// Pages of refused writes are about to be dropped (`Volume.dropRefused`).
-    let isDroppingRefused = Atomic<Bool>(false)
-    /// The number of names made, and the number of these whose directories were synced. A flag
-    /// would not do: a sync that is under way would clear it for a name that it does not cover.
-    private let namesMade = Atomic<UInt32>(0)
-    private let namesSynced = Atomic<UInt32>(0)
-    private let unreadableName = Atomic<Bool>(false)
-    /// Directories: a listing had to leave a name out. The kernel must keep no part of it:
-    /// completed with a part of another listing, it would lack that name without an error. Stays
-    /// until the kernel forgets the directory. Needs no lock.
-    var hasUnreadableName: Bool {
-        get { unreadableName.load(ordering: .acquiring) }
-        set { unreadableName.store(newValue, ordering: .releasing) }
-    }
-    private let freshness = Atomic<Bool>(false)
-    /// This mount made the file without an ACL to inherit, and it has got neither ACL nor
-    /// capabilities since. The kernel asks for both at the first write and the first chmod. Needs
-    /// no lock.
-    var isFresh: Bool {
-        get { freshness.load(ordering: .relaxed) }
-        set { freshness.store(newValue, ordering: .relaxed) }
-    }
-    private let forgottenEpochValue = Atomic<UInt32>(0)
-    private let severalNames = Atomic<Bool>(false)
-    private let superseded = Atomic<Bool>(false)
+    let classes = NodeClasses()
+    let cachedPages = CachedPages()
+    let nameSyncs = NameSyncs()
+    let notes = NodeNotes()
 
     /// Held while a file is opened, or closed for the last time: `file` changes only under it.
     let openLock = Lock(.open)
@@ -107,7 +59,7 @@ final class Node: @unchecked Sendable {
 
     /// Whether a program has the file open.
     var isHeldByKernel: Bool {
-        (file?.kernelHandles.load(ordering: .sequentiallyConsistent) ?? 0) > 0
+        (file?.uses.kernelHandles.load(ordering: .sequentiallyConsistent) ?? 0) > 0
     }
 
     init(inode: UInt64, type: mode_t, generation: UInt64) {
@@ -126,99 +78,43 @@ final class Node: @unchecked Sendable {
     // MARK: Names
 
     /// A name by which the node can be reached now; nil where all names were removed.
-    var link: NodeLink? {
-        guardLock.withLock { firstLink }
-    }
+    var link: NodeLink? { guardLock.withLock { links.first } }
 
-    var allLinks: [NodeLink] {
-        guardLock.withLock { (firstLink.map { [$0] } ?? []) + moreLinks }
-    }
+    var allLinks: [NodeLink] { guardLock.withLock { links.all } }
 
     func addLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
-        guardLock.withLock {
-            if let first = firstLink {
-                if first.parent === parent, Node.same(first.name, name) { return }
-                if isDirectory {
-                    // A directory has one name: another program moved it in the backing store.
-                    firstLink = NodeLink(parent: parent, name)
-                    return
-                }
-                for other in moreLinks
-                where other.parent === parent && Node.same(other.name, name) { return }
-                moreLinks.append(NodeLink(parent: parent, name))
-            } else {
-                firstLink = NodeLink(parent: parent, name)
-            }
-        }
+        guardLock.withLock { links.add(parent, name, isOnlyOne: isDirectory) }
     }
 
     /// Adds a name unless the node has one.
     func addFirstLink(_ parent: Node, _ name: UnsafePointer<CChar>) {
-        guardLock.withLock { if firstLink == nil { firstLink = NodeLink(parent: parent, name) } }
+        guardLock.withLock { links.addFirst(parent, name) }
     }
 
     /// Forgets a name that proved to be wrong, if the node has another one.
-    func forgetLink(_ link: NodeLink) {
-        guardLock.withLock {
-            guard !moreLinks.isEmpty, let first = firstLink, first.parent === link.parent,
-                first.name == link.name
-            else { return }
-            firstLink = moreLinks.removeFirst()
-        }
-    }
+    func forgetLink(_ link: NodeLink) { guardLock.withLock { links.forget(link) } }
 
     /// Forgets a name. True where no name is left.
     @discardableResult
     func removeLink(_ parent: Node, _ name: UnsafePointer<CChar>) -> Bool {
         guardLock.withLock {
-            if let first = firstLink, first.parent === parent, Node.same(first.name, name) {
-                firstLink = moreLinks.popLast()
-            } else {
-                moreLinks.removeAll { $0.parent === parent && Node.same($0.name, name) }
-            }
-            return firstLink == nil
+            links.remove(parent, name)
+            return links.first == nil
         }
-    }
-
-    private static func same(_ stored: [CChar], _ name: UnsafePointer<CChar>) -> Bool {
-        stored.withUnsafeBufferPointer { strcmp($0.baseAddress!, name) == 0 }
-    }
-
-    func noteUnsyncedName() { namesMade.wrappingAdd(1, ordering: .releasing) }
-
-    /// The value for `noteNamesSynced` after a sync; nil where all names are synced.
-    var unsyncedNames: UInt32? {
-        let made = namesMade.load(ordering: .acquiring)
-        return made == namesSynced.load(ordering: .acquiring) ? nil : made
-    }
-
-    func noteNamesSynced(_ made: UInt32) { namesSynced.store(made, ordering: .releasing) }
-
-    /// Directories: the epoch in which the kernel last forgot a node below with unsynced names. A
-    /// node that is found again by such a name does not know that the name is unsynced.
-    var forgottenEpoch: UInt32 {
-        get { forgottenEpochValue.load(ordering: .acquiring) }
-        set { forgottenEpochValue.store(newValue, ordering: .releasing) }
     }
 
     /// Another node has this inode number. This node's file is gone, or a walk through the backing
     /// store met the file's name while a program was making it. This node knows nothing of later
     /// changes to the file, and must change nothing in it.
-    var isSuperseded: Bool { superseded.load(ordering: .acquiring) }
-    func supersede() { superseded.store(true, ordering: .releasing) }
-
-    /// The file was seen with several names; some of them may never have been looked up.
-    var hasSeveralNames: Bool { severalNames.load(ordering: .relaxed) }
-
-    func noteSeveralNames() {
-        if !hasSeveralNames { severalNames.store(true, ordering: .relaxed) }
-    }
+    var isSuperseded: Bool { notes.isSuperseded.value }
+    func supersede() { notes.isSuperseded.value = true }
 
     // MARK: Class and directory state
 
+    /// The class as last read from or written to the backing store; nil for unknown. Needs no lock.
     var protectionClass: ProtectionClass? {
-        get { ProtectionClass(rawValue: classCache.load(ordering: .relaxed)) }
-        set { classCache.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
+        get { classes.known.value }
+        set { classes.known.value = newValue }
     }
 
     var directory: DirectoryState? {
@@ -248,23 +144,19 @@ extension Node {
 /// The record of a directory, and a descriptor of the backing directory while there is room for it.
 final class DirectoryState: Sendable {
     let id: [UInt8]
-    private let classValue: Atomic<UInt8>
+    private let classValue: AtomicValue<ProtectionClass>
     private let descriptor = Mutex<StoreDescriptor?>(nil)
 
     init(record: DirectoryRecord) {
         id = record.directoryID
-        classValue = Atomic(record.protectionClass.rawValue)
+        classValue = AtomicValue(record.protectionClass)
         mark = Atomic(record.isSynchronised)
     }
 
     /// Held while the record, with the class and the mark, is written anew.
     let recordLock = Lock(.record)
-    private let recordUnsynced = Atomic(false)
     /// The record was written anew and may not be durable. Guarded by `recordLock`.
-    var isRecordUnsynced: Bool {
-        get { recordUnsynced.load(ordering: .relaxed) }
-        set { recordUnsynced.store(newValue, ordering: .relaxed) }
-    }
+    let isRecordUnsynced = AtomicValue(false)
     private let mark: Atomic<Bool>
     /// The directory itself is marked as synchronised. Sequentially consistent:
     /// `WorkerContext.beginClassDecision` says why.
@@ -276,8 +168,8 @@ final class DirectoryState: Sendable {
     /// The class of new files according to the record. `Volume.classOfNewFiles` is the class that
     /// they get.
     var protectionClass: ProtectionClass {
-        get { ProtectionClass(rawValue: classValue.load(ordering: .relaxed))! }
-        set { classValue.store(newValue.rawValue, ordering: .relaxed) }
+        get { classValue.value }
+        set { classValue.value = newValue }
     }
 
     private let nextClassValue = Atomic<UInt8>(0)
@@ -295,12 +187,8 @@ final class DirectoryState: Sendable {
         return self.protectionClass == protectionClass && (next == nil || next == protectionClass)
     }
 
-    private let defaultACL = Atomic<UInt16>(0)
     /// The permissions that new files inherit; nil until they were asked for.
-    var inheritedPermissions: InheritedPermissions? {
-        get { InheritedPermissions(rawValue: defaultACL.load(ordering: .relaxed)) }
-        set { defaultACL.store(newValue?.rawValue ?? 0, ordering: .relaxed) }
-    }
+    let inheritedPermissions = AtomicValue<InheritedPermissions?>(nil)
 
     var openDescriptor: StoreDescriptor? { descriptor.withLock { $0 } }
 
@@ -316,7 +204,7 @@ final class DirectoryState: Sendable {
 }
 
 /// The permissions that new files inherit from a directory's default ACL, acl(5).
-struct InheritedPermissions: Equatable {
+struct InheritedPermissions: Equatable, NonzeroAtomicWord {
     /// Never 0, which stands for "not known" where the value is stored.
     let rawValue: UInt16
     private static let isKnown: UInt16 = 0x8000
@@ -326,6 +214,9 @@ struct InheritedPermissions: Equatable {
         guard rawValue & InheritedPermissions.isKnown != 0 else { return nil }
         self.rawValue = rawValue
     }
+
+    init(word: UInt64) { rawValue = UInt16(truncatingIfNeeded: word) }
+    var word: UInt64 { UInt64(rawValue) }
 
     /// There is no default ACL.
     static let none = InheritedPermissions(rawValue: isKnown)!

@@ -18,7 +18,7 @@ extension Volume {
         guard node.isRegular else { throw .invalidArgument }
         return try node.openLock.withLock { () throws(Errno) in
             if let file = node.file {
-                file.handleCount += 1
+                file.uses.all.value += 1
                 return (file, false, 0)
             }
             if node.isSalvaged { throw .ioError }
@@ -33,7 +33,7 @@ extension Volume {
     /// Makes `file` the node's open file, with one handle. The caller holds the open lock, or no
     /// other thread knows the node yet.
     func attach(_ file: OpenFile, to node: Node) {
-        file.handleCount = 1
+        file.uses.all.value = 1
         node.file = file
         node.protectionClass = file.protectionClass
         nodes.open.insert(node)
@@ -45,11 +45,11 @@ extension Volume {
         // Count the other handles only after reading the gate: an open that passed the gate was
         // counted before.
         if handle.end(), gate.classes.state(of: file.protectionClass) != .open,
-            file.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
-            file.hasKey || file.node.hasCachedPages.load(ordering: .relaxed)
+            file.uses.kernelHandles.load(ordering: .sequentiallyConsistent) == 0,
+            file.hasKey || file.node.cachedPages.exist.load(ordering: .relaxed)
         {
             // Row L3, also while the daemon itself has the file open.
-            file.forgetKey()
+            file.key.forget()
             wipeAfterClose(file.node, context)
         }
         release(file, context)
@@ -67,14 +67,14 @@ extension Volume {
     func release(_ file: OpenFile, _ context: WorkerContext?) {
         let node = file.node
         let lastKey: UInt64? = node.openLock.withLock {
-            file.handleCount -= 1
-            return file.handleCount == 0 ? detach(file, from: node) : nil
+            file.uses.all.value -= 1
+            return file.uses.all.value == 0 ? detach(file, from: node) : nil
         }
         guard let lastKey else { return }
         // Read the gate after the node has lost its open file. A lock that begins now either sees
         // that, or is seen here.
         let locked = gate.classes.state(of: file.protectionClass) != .open
-        if locked, lastKey != 0 || node.hasCachedPages.load(ordering: .relaxed) {
+        if locked, lastKey != 0 || node.cachedPages.exist.load(ordering: .relaxed) {
             wipeAfterClose(node, context)
         }
     }
@@ -85,17 +85,19 @@ extension Volume {
         file.lock.withWriteLock {
             putHint(file)
             // The next open would not know of an unsynced cut or key.
-            if file.hasUnsyncedCut, !isReadOnly, !node.isSuperseded, (try? settleCut(file)) == nil {
+            if file.syncState.isCutUnsynced, !isReadOnly, !node.isSuperseded,
+                (try? settleCut(file)) == nil
+            {
                 durability.unsynced.cuts.note(node.inode)
             }
-            if file.hasUnsyncedKey, !durability.unsynced.keys.noteIfRoom(node.inode),
+            if file.syncState.isKeyUnsynced, !durability.unsynced.keys.noteIfRoom(node.inode),
                 (try? syncData(file)) == nil
             {
                 durability.unsynced.keys.note(node.inode)
             }
         }
-        let serial = file.keySerial
-        file.forgetKey()
+        let serial = file.key.serial
+        file.key.forget()
         node.file = nil
         nodes.open.remove(node)
         return serial
@@ -131,11 +133,11 @@ extension Volume {
         let isBeyondDoubt = !durability.doubt.isOpen
         // From here on the descriptor belongs to `file`, which closes it.
         let file = OpenFile(
-            node: node, storage: storage, descriptor: descriptor, isWritable: isWritable,
-            protectionClass: directory.protectionClass, header: nil, directoryID: directory.id)
-        file.isBeyondDoubt = isBeyondDoubt
-        file.hasUnsyncedKey = durability.unsynced.keys.contains(node.inode)
-        file.presumeSetIDBits(backing: status.st_mode)
+            node: node, backing: BackingFile(storage, descriptor, isWritable: isWritable),
+            protectionClass: directory.protectionClass,
+            headers: FileHeaderState(directoryID: directory.id), isBeyondDoubt: isBeyondDoubt)
+        if durability.unsynced.keys.contains(node.inode) { file.syncState.openedWithUnsyncedKey() }
+        file.notes.presumeSetIDBits(backing: status.st_mode)
         // Pages that a failed sync has lost are still in memory. A file in doubt must be judged by
         // the disk.
         if !isBeyondDoubt { storage.forgetCached(descriptor) }
@@ -156,37 +158,35 @@ extension Volume {
         if got < filled {
             (page0 + got).initializeMemory(as: UInt8.self, repeating: 0, count: filled - got)
         }
-        if backingBytes == 0 { return adoptEmpty(file) }
+        if backingBytes == 0 { return adoptEmpty(file, hasTail: false) }
         if isZero(page0, pageBytes) {
             switch try contentWithoutHeader(descriptor, backingBytes) {
             case .none: break
             case .excused(let finding):
                 report(.healed(path: path(of: node), finding: finding))
-                file.hasUnsyncedCut = true
+                file.syncState.foreignPagesCut()
             case .damaged(let reason):
                 report(.integrityFailure(path: path(of: node), reason: reason))
                 throw .ioError
             }
-            file.hasHint = true
-            file.needsHint = true
-            return adoptEmpty(file)
+            return adoptEmpty(file, hasTail: true)
         }
+        let header: FileHeader
         do throws(FormatError) {
-            file.header = try FileHeader(reading: page0, macKey: keys.headers)
+            header = try FileHeader(reading: page0, macKey: keys.headers)
         } catch {
             report(.integrityFailure(path: path(of: node), reason: error.description))
             throw .ioError
         }
-        file.headerBytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
-        file.protectionClass = file.header!.protectionClass
-        if file.header!.wrappedKey.isEmpty {
-            file.hasHint = backingBytes != pageBytes
-            file.needsHint = file.hasHint
-            file.hasUnsyncedCut = backingBytes >= 2 * pageBytes
-            return adoptEmpty(file)
+        let bytes = [UInt8](UnsafeRawBufferPointer(start: page0, count: FileHeader.bytes))
+        file.headers.put(StoredHeader(header: header, bytes: bytes))
+        file.protectionClass = header.protectionClass
+        if header.wrappedKey.isEmpty {
+            if backingBytes >= 2 * pageBytes { file.syncState.foreignPagesCut() }
+            return adoptEmpty(file, hasTail: backingBytes != pageBytes)
         }
 
-        file.noteOpened(page0)
+        file.headers.opened(with: page0)
         let pages = max(1, backingBytes / pageBytes)
         var last = pages - 1
         var offset = 0
@@ -234,19 +234,21 @@ extension Volume {
         }
         // The last page was written since the last durable point, or its epoch is in doubt. A cut
         // may have come with it.
-        file.mayHaveUncommittedCut =
-            prefix.epoch >= durability.epoch.load(ordering: .relaxed)
+        if prefix.epoch >= durability.epoch.load(ordering: .relaxed)
             || durability.doubt.contains(prefix.epoch)
-        file.hasHint = backingBytes % pageBytes != 0
-        file.needsHint = layout.backingSize(forSize: size) != backingBytes
-        file.sizeBytes = size
+        {
+            file.syncState.cutMade()
+        }
+        file.extent = .opened(
+            sizeBytes: size, hasTail: backingBytes % pageBytes != 0,
+            needsHint: layout.backingSize(forSize: size) != backingBytes)
         return (file, offset)
     }
 
-    private func adoptEmpty(_ file: OpenFile) -> (OpenFile, Int) {
-        file.sizeBytes = 0
-        file.isBeyondDoubt = true
-        if durability.unsynced.cuts.contains(file.node.inode) { file.hasUnsyncedCut = true }
+    private func adoptEmpty(_ file: OpenFile, hasTail: Bool) -> (OpenFile, Int) {
+        file.extent = .opened(sizeBytes: 0, hasTail: hasTail, needsHint: hasTail)
+        file.notes.isBeyondDoubt.value = true
+        if durability.unsynced.cuts.contains(file.node.inode) { file.syncState.foreignPagesCut() }
         return (file, 0)
     }
 
@@ -306,7 +308,7 @@ extension Volume {
     func verifyEnd(
         _ file: OpenFile, lastPageOffset: Int, _ context: WorkerContext
     ) throws(Errno) {
-        file.isEndVerified = true
+        file.extent.endVerified()
         guard file.sizeBytes > 0 else { return }
         let page = layout.pageCount(forSize: file.sizeBytes) - 1
         let sealed = context.sealed + lastPageOffset
@@ -314,11 +316,11 @@ extension Volume {
         context.usePlain(layout.pageBytes)
         do throws(Errno) {
             try decode(file, page: page, sealed, to: context.plain, context)
-            if !prefix.isFinal { file.needsMending = true }
+            if !prefix.isFinal { file.extent.endTorn() }
             // While a file may have findings, `sealingEpoch` gives its pages no epoch after the
             // doubtful ones.
-            if !file.isBeyondDoubt {
-                file.isBeyondDoubt = durability.doubt.intervals.allSatisfy {
+            if !file.notes.isBeyondDoubt.value {
+                file.notes.isBeyondDoubt.value = durability.doubt.intervals.allSatisfy {
                     $0.upperBound < prefix.epoch
                 }
             }
@@ -331,12 +333,12 @@ extension Volume {
 
     /// Drops a node's cached pages, on a background thread.
     func invalidateLater(_ node: Node) {
-        guard node.hasCachedPages.load(ordering: .relaxed), let kernel,
+        guard node.cachedPages.exist.load(ordering: .relaxed), let kernel,
             gate.drops.announce(for: node.protectionClass ?? .none)
         else { return }
         background.add { [self] in
             gate.drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
-                node.hasCachedPages.store(false, ordering: .relaxed)
+                node.cachedPages.exist.store(false, ordering: .relaxed)
                 kernel.invalidateContent(of: node.id)
             }
         }
@@ -356,21 +358,22 @@ extension Volume {
     /// have caught such a page: it would show data that was never accepted, and write it back
     /// later.
     func dropRefused(_ node: Node) {
-        guard let kernel, !node.isDroppingRefused.exchange(true, ordering: .relaxed) else { return }
+        guard let kernel, !node.cachedPages.isDroppingRefused.exchange(true, ordering: .relaxed)
+        else { return }
         guard gate.drops.announce(for: node.protectionClass ?? .none) else {
-            node.isDroppingRefused.store(false, ordering: .relaxed)
+            node.cachedPages.isDroppingRefused.store(false, ordering: .relaxed)
             return
         }
         background.add { [self] in
             // Before the drop: a write that is refused after this point starts a new drop.
-            node.isDroppingRefused.store(false, ordering: .relaxed)
+            node.cachedPages.isDroppingRefused.store(false, ordering: .relaxed)
             gate.drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }
         }
     }
 
     /// Drops the pages of a locked file whose change of class failed. Its key is gone already.
     func dropLocked(_ node: Node) {
-        node.hasCachedPages.store(true, ordering: .relaxed)
+        node.cachedPages.exist.store(true, ordering: .relaxed)
         guard let kernel, gate.drops.announce(for: node.protectionClass ?? .none) else { return }
         background.add { [self] in
             gate.drops.perform({ isClosed(node) }) { kernel.invalidateContent(of: node.id) }

@@ -26,13 +26,13 @@ extension Volume {
     /// now. The inode then stays the same until the `stat` after the last close: git compares the
     /// two.
     private func showTimes(_ file: OpenFile) {
-        if file.needsHint, !file.hintWasShown {
+        if file.published.needsHint, !file.published.hintWasShown {
             file.lock.withWriteLock {
-                file.hintWasShown = true
+                file.extent.hintShown()
                 putHint(file)
             }
         }
-        file.timesWereShown = true
+        file.times.show()
     }
 
     func attributes(
@@ -183,9 +183,9 @@ extension Volume {
             try mayOpen(file, .truncate, caller, context)
         }
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try setSize(file, to: size, .truncate, caller, context)
-            if size == 0 { node.hasCachedPages.store(true, ordering: .relaxed) }
+            if size == 0 { node.cachedPages.exist.store(true, ordering: .relaxed) }
         }
     }
 
@@ -221,7 +221,7 @@ extension Volume {
             case S_IFREG, S_IFDIR:
                 try setMode(
                     descriptor, mode, isDirectory: node.isDirectory, wasMarked: wasMarked)
-                node.file?.setIDBits = mode
+                node.file?.notes.setIDBits = mode
             case S_IFLNK: throw .notSupported
             default: try storage.chmod(descriptor, mode)
             }
@@ -232,10 +232,10 @@ extension Volume {
                 // would move the times that are about to be set.
                 file.lock.withWriteLock {
                     settle(file)
-                    file.hintWasShown = true
+                    file.extent.hintShown()
                     putHint(file)
                 }
-                file.timesWereShown = true
+                file.times.show()
             }
             try storage.setTimes(
                 descriptor, access: Volume.time(change.access),
@@ -266,7 +266,7 @@ extension Volume {
         guard change.modification != nil, change.sizeBytes == nil, let file = node(id).file else {
             return false
         }
-        return file.mappableHandles.load(ordering: .relaxed) > 0
+        return file.uses.mappableHandles.load(ordering: .relaxed) > 0
             && gate.classes.state(of: file.protectionClass) == .open
     }
 

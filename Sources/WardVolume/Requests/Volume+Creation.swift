@@ -17,7 +17,7 @@ extension Volume {
             let (node, file, attributes) = try makeFile(
                 node(parent), name, mode: mode, umask: umask, caller, context)
             let handle = FileHandle(node: node, file: file, flags: flags)
-            node.hasCachedPages.store(true, ordering: .relaxed)
+            node.cachedPages.exist.store(true, ordering: .relaxed)
             return (
                 Entry(node: node.id, generation: node.generation, attributes: attributes),
                 OpenedFile(
@@ -104,7 +104,9 @@ extension Volume {
         let node = file.node
         node.addLink(parent, stored)
         noteNewName(of: node)
-        if state.inheritedPermissions == InheritedPermissions.none { node.isFresh = true }
+        if state.inheritedPermissions.value == InheritedPermissions.none {
+            node.notes.isFresh.value = true
+        }
         do throws(Errno) {
             let status: FileStatus
             if let known { status = known } else { status = try storage.fstat(file.descriptor) }
@@ -168,12 +170,11 @@ extension Volume {
         }
         let file = nodes.table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
             let file = OpenFile(
-                node: node, storage: storage, descriptor: descriptor, isWritable: true,
-                protectionClass: protectionClass, header: nil, directoryID: state.id)
-            file.presumeSetIDBits(backing: status.st_mode)
-            file.isEndVerified = true
-            file.isBeyondDoubt = true
-            file.mendedSyncFailures = durability.syncFailures
+                node: node, backing: BackingFile(storage, descriptor, isWritable: true),
+                protectionClass: protectionClass, headers: FileHeaderState(directoryID: state.id),
+                extent: .made, isBeyondDoubt: true)
+            file.notes.presumeSetIDBits(backing: status.st_mode)
+            file.syncs.mendedFailures.value = durability.syncFailures
             attach(file, to: node)
             return file
         }
@@ -249,7 +250,7 @@ extension Volume {
                 try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)
             }
             let node = file.node
-            node.hasCachedPages.store(true, ordering: .relaxed)
+            node.cachedPages.exist.store(true, ordering: .relaxed)
             let attributes = try attributes(of: node, try storage.fstat(descriptor), context)
             let handle = FileHandle(node: node, file: file, flags: flags)
             return (
@@ -346,7 +347,7 @@ extension Volume {
 
     private func inheritedPermissions(in parent: Node) throws(Errno) -> InheritedPermissions {
         let state = try backing.directoryState(of: parent)
-        if let known = state.inheritedPermissions { return known }
+        if let known = state.inheritedPermissions.value { return known }
         let descriptor = try backing.directoryDescriptor(of: parent)
         var permissions = InheritedPermissions.none
         do throws(Errno) {
@@ -356,7 +357,7 @@ extension Volume {
             }
         } catch .noData, .notSupported {
         }
-        state.inheritedPermissions = permissions
+        state.inheritedPermissions.value = permissions
         return permissions
     }
 
@@ -366,6 +367,6 @@ extension Volume {
         in state: DirectoryState, isDirectory: Bool
     ) -> Bool {
         let needed = BackingMode.neededBits(isDirectory: isDirectory)
-        return state.inheritedPermissions?.most.map { $0 & needed != needed } ?? false
+        return state.inheritedPermissions.value?.most.map { $0 & needed != needed } ?? false
     }
 }

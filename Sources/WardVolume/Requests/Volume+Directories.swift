@@ -81,7 +81,7 @@ extension Volume {
 
     /// Whether the kernel may cache listings of this directory.
     public func keepsListing(of id: NodeID) -> Bool {
-        keepsListings && !node(id).hasUnreadableName
+        keepsListings && !node(id).notes.hasUnreadableName.value
     }
 
     /// Releases a handle of `openDirectory`.
@@ -156,7 +156,7 @@ extension Volume {
                 stored = []
             } catch {
                 skipped = error
-                node.hasUnreadableName = true
+                node.notes.hasUnreadableName.value = true
                 return nil
             }
         }

@@ -93,7 +93,9 @@ extension Volume {
             if path.isEmpty { throw .noData }
             return Array(path.utf8)
         case .passedThrough(let text):
-            if node.isFresh, text == Volume.accessACLName || text == Volume.capabilityName {
+            if node.notes.isFresh.value,
+                text == Volume.accessACLName || text == Volume.capabilityName
+            {
                 throw .noData
             }
             do throws(Errno) {
@@ -266,7 +268,7 @@ extension Volume {
         case .volume, .socket: throw .notSupported
         case .passedThrough(let text):
             // Before the attribute is set: a request in between then asks the backing store.
-            node.isFresh = false
+            node.notes.isFresh.value = false
             try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                 if text == Volume.accessACLName {
                     try setAccessACL(
@@ -275,7 +277,7 @@ extension Volume {
                     try storage.setxattr(descriptor, text, value, flags: flags)
                 }
             }
-            if text == Volume.defaultACLName { node.directory?.inheritedPermissions = nil }
+            if text == Volume.defaultACLName { node.directory?.inheritedPermissions.value = nil }
         case .sealed(let prefix, let isMark):
             guard name.count <= 255 else { throw .outOfRange }
             if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
@@ -326,7 +328,7 @@ extension Volume {
             try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, text)
             }
-            if text == Volume.defaultACLName { node.directory?.inheritedPermissions = nil }
+            if text == Volume.defaultACLName { node.directory?.inheritedPermissions.value = nil }
         case .sealed(let prefix, let isMark):
             if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
             let stored = storedName(name, prefix)
@@ -464,13 +466,13 @@ extension Volume {
 extension VolumeKeys {
     /// Returns the name of an attribute on the backing file: `prefix` ‖ base64url of the first 16
     /// bytes of its HMAC.
-    func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
+    package func storedAttributeName(_ name: [UInt8], _ prefix: String) -> String {
         prefix + Base64URL.encode(Array(HMACSHA256.authenticate(name, key: attributeNames)[0..<16]))
     }
 
     /// Returns name and value of a stored attribute; nil if it does not authenticate. `owner`: the
     /// ID of the file or directory.
-    func openAttribute(
+    package func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {
         guard

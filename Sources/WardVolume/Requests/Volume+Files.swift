@@ -50,10 +50,10 @@ extension Volume {
                     try setSize(file, to: 0, .truncate, caller, context)
                     if dropPrivilegeBits { hasLostBits = try dropPrivileges(file, caller) }
                 }
-            } else if !(file.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
+            } else if !(file.published.isEndVerified && (file.hasKey || file.sizeBytes == 0)) {
                 try file.lock.withWriteLock { () throws(Errno) in
                     var offset = lastPageOffset
-                    if !wasNew || file.lastChange != 0 {
+                    if !wasNew || file.times.lastChange != 0 {
                         // Another request opened the file first (for an attribute, say), or it has
                         // changed since.
                         offset = 0
@@ -61,10 +61,10 @@ extension Volume {
                         try readPage(file, last, to: context.sealed)
                     }
                     try examineEnd(file, lastPageOffset: offset, .open, caller, context)
-                    defer { context.forgetExcuses() }
+                    defer { context.excuses.forget() }
                     try enter(file, .open, caller, context)
                     defer { context.unlockContent() }
-                    isFirst = !file.isEndVerified
+                    isFirst = !file.extent.isEndVerified
                     try verifyEnd(file, lastPageOffset: offset, context)
                 }
             }
@@ -73,12 +73,12 @@ extension Volume {
             throw error
         }
         if hasLostBits { kernel?.invalidateAttributes(of: node.id) }
-        if isFirst, file.needsHint {
+        if isFirst, file.published.needsHint {
             // The hint was wrong or missing, so the kernel knows a wrong size. It must drop the
             // attributes before it learns that the file is open.
             kernel?.invalidateAttributes(of: node.id)
         }
-        node.hasCachedPages.store(true, ordering: .relaxed)
+        node.cachedPages.exist.store(true, ordering: .relaxed)
         return OpenedFile(handle: .handle(handle), keepCache: true)
     }
 
@@ -89,7 +89,7 @@ extension Volume {
     /// (`KernelNotifier.invalidateAttributes`). The request must do so before its answer, and
     /// without the file's lock. Here the caller holds that lock for writing.
     private func dropPrivileges(_ file: OpenFile, _ caller: Caller?) throws(Errno) -> Bool {
-        let known = file.setIDBits
+        let known = file.notes.setIDBits
         guard known != 0 else { return false }
         let status = try storage.fstat(file.descriptor)
         let mode = try trueMode(of: file.node, status) & 0o7777
@@ -102,7 +102,7 @@ extension Volume {
                 file.descriptor, kept, isDirectory: false,
                 wasMarked: BackingMode.isMarked(status.st_mode))
         }
-        file.setIDBits = kept
+        file.notes.setIDBits = kept
         return known & ~kept != 0
     }
 
@@ -142,7 +142,7 @@ extension Volume {
                         caller, context)
                 }
             }
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try enter(file, .read, caller, context)
             let start = layout.start(ofPage: first)
             let plain: UnsafeMutableRawPointer
@@ -177,11 +177,11 @@ extension Volume {
         let file = handle.object(as: FileHandle.self).file
         // Before the content changes, like Linux's `file_modified`: a write that fails half-way has
         // changed something.
-        if file.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
+        if file.notes.setIDBits != 0, data.count > 0, flags.contains(.dropPrivilegeBits) {
             try dropPrivilegesAndTell(file, caller)
         }
         try write(file, offsetBytes: offsetBytes, data, flags: flags, caller: caller, context)
-        if file.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !store.servesOthers {
+        if file.notes.setIDBits != 0, !flags.contains(.dropPrivilegeBits), !store.servesOthers {
             // The backing store clears set-ID bits at each write of a daemon that is not root.
             try dropPrivilegesAndTell(file, nil)
         }
@@ -206,7 +206,7 @@ extension Volume {
         }
         durability.dirt.noteBytes(data.count)
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             let oldSize = file.sizeBytes
             if flags.contains(.fromPageCache) {
                 // A mapped page never makes a file longer. A page behind the end was written back
@@ -253,19 +253,19 @@ extension Volume {
     public func flush(_ handle: HandleID, _ context: WorkerContext) throws(Errno) {
         let handle = handle.object(as: FileHandle.self)
         try reportSyncFailure(handle)
-        if handle.flags & O_ACCMODE != O_RDONLY, handle.node.refusedClass != nil {
+        if handle.flags & O_ACCMODE != O_RDONLY, handle.node.classes.refused.value != nil {
             throw .notPermitted
         }
     }
 
     private func reportSyncFailure(_ handle: FileHandle) throws(Errno) {
         let file = handle.file
-        let failures = file.syncFailures
+        let failures = file.syncs.failures
         guard
             handle.reportedSyncFailures.exchange(failures, ordering: .acquiringAndReleasing)
                 != failures
         else { return }
-        throw file.lastSyncFailure
+        throw file.syncs.lastFailure
     }
 
     /// Makes durable the file's data, header and size, and each of its names not yet synced, up to
@@ -277,24 +277,24 @@ extension Volume {
         let file = handle.file
         settle(file)
         noteStoreFailure(file)
-        let fileFailures = file.syncFailures
+        let fileFailures = file.syncs.failures
         let failures = durability.syncFailures
         do throws(Errno) {
-            if file.mendedSyncFailures != failures || file.hasUncutPages {
+            if file.syncs.mendedFailures.value != failures || file.published.hasUncutPages {
                 try file.lock.withWriteLock { () throws(Errno) in
-                    if file.mendedSyncFailures != failures { try writeEndsAgain(file) }
+                    if file.syncs.mendedFailures.value != failures { try writeEndsAgain(file) }
                     // This sync promises the present size, so an unfinished cut must be made first.
-                    if file.hasUncutPages {
-                        file.isEndUnsynced = true
+                    if file.extent.hasUncutPages {
+                        file.extent.cutIsDue()
                         try removeHint(file)
                     }
                 }
             }
             try sync(file, dataOnly: dataOnly)
-            if file.syncFailures == fileFailures { file.mendedSyncFailures = failures }
+            if file.syncs.failures == fileFailures { file.syncs.mendedFailures.value = failures }
         } catch {
             // A sync that could not even be tried is reported as well.
-            if file.syncFailures == fileFailures { file.noteSyncFailure(error) }
+            if file.syncs.failures == fileFailures { file.syncs.noteFailure(error) }
             report(.lost(path: path(of: file.node), reason: "fsync: \(error)"))
         }
         try syncNames(of: file.node)
@@ -304,10 +304,10 @@ extension Volume {
     /// Makes each name of a node durable that was made since its directory was last synced, up to
     /// the root. A directory above may have been moved since this file was last synced.
     func syncNames(of node: Node) throws(Errno) {
-        if node.hasSeveralNames, try hasUnknownNames(node) {
-            let made = node.unsyncedNames
+        if node.notes.hasSeveralNames.value, try hasUnknownNames(node) {
+            let made = node.nameSyncs.unsynced
             try durability.sync()
-            if let made { node.noteNamesSynced(made) }
+            if let made { node.nameSyncs.noteSynced(made) }
             return
         }
         var waiting = [node]
@@ -315,7 +315,7 @@ extension Volume {
         // itself (moved in the backing store by another program).
         var seen: Set<ObjectIdentifier> = []
         while let node = waiting.popLast() {
-            let made = node.unsyncedNames
+            let made = node.nameSyncs.unsynced
             var synced: Set<ObjectIdentifier> = []
             for link in node.allLinks {
                 let parent = ObjectIdentifier(link.parent)
@@ -326,7 +326,7 @@ extension Volume {
                     waiting.append(link.parent)
                 }
             }
-            if let made { node.noteNamesSynced(made) }
+            if let made { node.nameSyncs.noteSynced(made) }
         }
     }
 
@@ -354,7 +354,7 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let file = handle.object(as: FileHandle.self).file
-        if file.setIDBits != 0, !caller.keepsSetIDBits {
+        if file.notes.setIDBits != 0, !caller.keepsSetIDBits {
             try dropPrivilegesAndTell(file, caller)
         }
         try allocate(
@@ -374,7 +374,7 @@ extension Volume {
         let end = start + Int(lengthBytes)
         let keepsSize = mode & FALLOC_FL_KEEP_SIZE != 0
         try file.lock.withWriteLock { () throws(Errno) in
-            defer { context.forgetExcuses() }
+            defer { context.excuses.forget() }
             try enter(file, .allocate, caller, context)
             context.unlockContent()
             switch mode & ~FALLOC_FL_KEEP_SIZE {

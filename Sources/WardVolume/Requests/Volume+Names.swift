@@ -28,11 +28,11 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) -> Entry {
         let (node, status) = try retain(parent, stored, directory.rawValue)
-        if status.st_nlink > 1, node.isRegular { node.noteSeveralNames() }
-        let forgotten = parent.forgottenEpoch
+        if status.st_nlink > 1, node.isRegular { node.notes.hasSeveralNames.value = true }
+        let forgotten = parent.nameSyncs.forgottenEpoch.value
         if forgotten >= durability.namesDurableBefore {
-            node.noteUnsyncedName()
-            if node.isDirectory { node.forgottenEpoch = forgotten }
+            node.nameSyncs.noteMade()
+            if node.isDirectory { node.nameSyncs.forgottenEpoch.value = forgotten }
         }
         do throws(Errno) {
             return Entry(
@@ -77,12 +77,12 @@ extension Volume {
     public func forget(_ id: NodeID, lookups: UInt64) {
         guard id != 1 else { return }
         let node = node(id)
-        if node.unsyncedNames != nil
-            || node.forgottenEpoch >= durability.namesDurableBefore
+        if node.nameSyncs.unsynced != nil
+            || node.nameSyncs.forgottenEpoch.value >= durability.namesDurableBefore
         {
             // A later fsync of the node must still make these names durable.
             let now = durability.epoch.load(ordering: .acquiring)
-            for link in node.allLinks { link.parent.forgottenEpoch = now }
+            for link in node.allLinks { link.parent.nameSyncs.forgottenEpoch.value = now }
         }
         nodes.table.release(node, lookups: lookups)
     }
@@ -393,7 +393,7 @@ extension Volume {
             let node = nodes.table.find(inode: UInt64(status.st_ino)),
             let now = node.protectionClass
         else { return }
-        let refused = node.refusedClass
+        let refused = node.classes.refused.value
         guard let wanted = refused ?? before, wanted.isStronger(than: now) else { return }
         report(
             .weakened(
@@ -499,7 +499,7 @@ extension Volume {
         }
         node.addLink(parent, context.nameB)
         if !isUnnamed {
-            node.noteSeveralNames()
+            node.notes.hasSeveralNames.value = true
             names.movedNodes.note(node) { nodes.table.retain($0) }
         }
         noteNewName(of: node)
@@ -563,12 +563,12 @@ extension Volume {
     /// Notes a name in `directory` that no node knows. A later look-up must learn that the name is
     /// not synced.
     func noteUnknownName(in directory: Node) {
-        directory.forgottenEpoch = durability.epoch.load(ordering: .acquiring)
+        directory.nameSyncs.forgottenEpoch.value = durability.epoch.load(ordering: .acquiring)
         durability.unsynced.noteName()
     }
 
     func noteNewName(of node: Node) {
-        node.noteUnsyncedName()
+        node.nameSyncs.noteMade()
         durability.unsynced.noteName()
     }
 }

@@ -4,8 +4,8 @@ import WardSystem
 
 /// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string
 /// each). They stay in memory while the volume is mounted: listing works before the first unlock.
-final class VolumeKeys: Sendable {
-    let names: NameCipher
+package final class VolumeKeys: Sendable {
+    package let names: NameCipher
     /// AES-256-GCM for targets of symbolic links.
     let links: AEADContext
     /// AES-256-GCM for extended attributes.
@@ -13,15 +13,15 @@ final class VolumeKeys: Sendable {
     /// HMAC key for the stored names of extended attributes.
     let attributeNames: SecretBytes
     /// HMAC key of file headers.
-    let headers: SecretBytes
+    package let headers: SecretBytes
     /// HMAC key of directory records.
-    let records: SecretBytes
+    package let records: SecretBytes
     /// HMAC key of the state record.
     let state: SecretBytes
     /// The directory ID of the root.
-    let rootID: [UInt8]
+    package let rootID: [UInt8]
 
-    init(volumeKey: borrowing SecretBytes) throws(CryptoError) {
+    package init(volumeKey: borrowing SecretBytes) throws(CryptoError) {
         names = NameCipher(
             try AEADContext(
                 .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names")))

@@ -1,4 +1,5 @@
 import Glibc
+import WardConsole
 import WardControl
 import WardFormat
 import WardSystem

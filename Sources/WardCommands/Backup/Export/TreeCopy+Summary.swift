@@ -1,3 +1,4 @@
+import WardConsole
 import WardControl
 
 extension TreeCopy {

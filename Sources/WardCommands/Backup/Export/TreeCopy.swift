@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardConsole
 import WardSystem
 
 /// The destination of a copied tree. It handles taken names, makes files, and keeps further data

@@ -1,4 +1,5 @@
 import Glibc
+import WardConsole
 import WardSystem
 
 /// Searches a directory for words, as an attacker with the disk would: in contents, names and link

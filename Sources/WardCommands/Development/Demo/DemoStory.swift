@@ -1,4 +1,5 @@
 import Glibc
+import WardConsole
 import WardSystem
 
 /// Runs the chapters in order and always cleans up.

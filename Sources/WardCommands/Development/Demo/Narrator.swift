@@ -1,3 +1,4 @@
+import WardConsole
 import WardSystem
 
 /// Prints the demo's chapters, sentences, commands, output and checks.

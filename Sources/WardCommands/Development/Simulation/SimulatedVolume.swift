@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardConsole
 import WardControl
 import WardFormat
 import WardKeys

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Glibc
+import WardConsole
 import WardContainers
 import WardControl
 import WardSystem

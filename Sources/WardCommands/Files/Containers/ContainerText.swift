@@ -1,3 +1,4 @@
+import WardConsole
 import WardContainers
 import WardControl
 import WardFormat

@@ -1,4 +1,5 @@
 import Glibc
+import WardConsole
 import WardSystem
 
 /// Finds programs and replaces this process by one.

@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import WardConsole
 import WardSystem
 
 /// Runs a command with bubblewrap, bwrap(1), in a small view of the machine.

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Glibc
+import WardConsole
 import WardControl
 import WardFormat
 import WardSystem

@@ -1,3 +1,4 @@
+import WardConsole
 import WardControl
 
 /// The data of a mount at one moment.

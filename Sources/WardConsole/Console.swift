@@ -1,29 +1,38 @@
-import CWardLinux
 import Glibc
 import WardControl
 import WardSystem
 
 /// Output of a command: results go to stdout; notes, questions and progress go to stderr.
-struct Console: Sendable {
+package struct Console: Sendable {
     /// Suppresses notes and confirmations.
-    var isQuiet = false
+    package var isQuiet: Bool
     /// Prints reports as JSON, one object per line.
-    var isJSON = false
+    package var isJSON: Bool
     /// Allows questions to the user.
-    var mayAsk = true
+    package var mayAsk: Bool
     /// For a daemon: its work is more important than its output, so a write error does not end it.
-    var mayLoseOutput = false
+    package var mayLoseOutput: Bool
 
-    let output = Style(descriptor: 1)
-    let notes = Style(descriptor: 2)
+    package let output = Style(descriptor: 1)
+    package let notes = Style(descriptor: 2)
+
+    package init(
+        isQuiet: Bool = false, isJSON: Bool = false, mayAsk: Bool = true,
+        mayLoseOutput: Bool = false
+    ) {
+        self.isQuiet = isQuiet
+        self.isJSON = isJSON
+        self.mayAsk = mayAsk
+        self.mayLoseOutput = mayLoseOutput
+    }
 
     /// Prints a result on stdout.
-    func result(_ line: String) {
+    package func result(_ line: String) {
         Console.write(line + "\n", to: 1, mayLose: mayLoseOutput)
     }
 
     /// Prints many results, one write for every thousand, so that readers see them soon.
-    func results(_ lines: some Sequence<String>) {
+    package func results(_ lines: some Sequence<String>) {
         var text = ""
         var count = 0
         for line in lines {
@@ -39,27 +48,27 @@ struct Console: Sendable {
     }
 
     /// Prints a confirmation on stdout, unless quiet or in JSON.
-    func confirm(_ line: String) {
+    package func confirm(_ line: String) {
         if !isQuiet && !isJSON { result(line) }
     }
 
     /// Prints a note on stderr, unless quiet.
-    func note(_ line: String) {
+    package func note(_ line: String) {
         if !isQuiet { Console.write("ward: note: \(line)\n", to: 2) }
     }
 
-    func failure(_ failure: CommandFailure) {
+    package func failure(_ failure: CommandFailure) {
         Console.write(failure.rendered + "\n", to: 2)
     }
 
     /// Prints one JSON object on a line of its own.
-    func json(_ value: JSONValue) {
+    package func json(_ value: JSONValue) {
         result(value.text())
     }
 
     /// Writes everything. On stdout a reader that closed the pipe ends the command silently, and
     /// any other error ends it with a message. `mayLose` ignores errors.
-    static func write(_ text: String, to descriptor: Int32, mayLose: Bool = false) {
+    package static func write(_ text: String, to descriptor: Int32, mayLose: Bool = false) {
         let bytes = Array(text.utf8)
         do throws(Errno) {
             try Syscall.writeAll(descriptor, bytes, bytes.count)
@@ -74,25 +83,25 @@ struct Console: Sendable {
         }
     }
 
-    static func isTerminal(_ descriptor: Int32) -> Bool { isatty(descriptor) == 1 }
+    package static func isTerminal(_ descriptor: Int32) -> Bool { isatty(descriptor) == 1 }
 }
 
 /// Colours, for a terminal that supports them: no-color.org and `TERM=dumb`.
-struct Style: Sendable {
-    let isColoured: Bool
+package struct Style: Sendable {
+    package let isColoured: Bool
 
-    init(descriptor: Int32) {
+    package init(descriptor: Int32) {
         let noColour = getenv("NO_COLOR").map { $0.pointee != 0 } ?? false
         let term = getenv("TERM").map { String(cString: $0) } ?? "dumb"
         isColoured = Console.isTerminal(descriptor) && !noColour && term != "dumb"
     }
 
-    func bold(_ text: String) -> String { sgr("1", text) }
-    func dim(_ text: String) -> String { sgr("2", text) }
-    func red(_ text: String) -> String { sgr("31", text) }
-    func green(_ text: String) -> String { sgr("32", text) }
-    func yellow(_ text: String) -> String { sgr("33", text) }
-    func blue(_ text: String) -> String { sgr("1;34", text) }
+    package func bold(_ text: String) -> String { sgr("1", text) }
+    package func dim(_ text: String) -> String { sgr("2", text) }
+    package func red(_ text: String) -> String { sgr("31", text) }
+    package func green(_ text: String) -> String { sgr("32", text) }
+    package func yellow(_ text: String) -> String { sgr("33", text) }
+    package func blue(_ text: String) -> String { sgr("1;34", text) }
 
     private func sgr(_ code: String, _ text: String) -> String {
         isColoured ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text

@@ -1,37 +1,24 @@
 import ArgumentParser
+import WardConsole
 import WardControl
 import WardSystem
 
-struct LintCommand: ParsableCommand {
-    static let configuration = CommandConfiguration(
-        commandName: "lint",
-        abstract: "Find Swift files that ask for file protection and would not get it.",
-        discussion: """
-            On Linux, Foundation accepts protection classes and forgets them; the module \
-            DataProtection gives them their meaning. This finds what the compiler does not \
-            mention: files that use protection without importing DataProtection, files that write \
-            beside others that import it, imports that make its calls ambiguous, and protection \
-            that stands only in a branch of #if that Linux does not compile, as of #if os(iOS).
+/// The root of the program `ward-lint`.
+package struct LintCommand: ParsableCommand {
+    package static let configuration = LintOptions.configuration(
+        commandName: "ward-lint", version: WardVersion.current)
 
-            Exit code 1 where something was found.
+    @OptionGroup var options: LintOptions
 
-            Examples:
-              ward lint
-              ward lint ~/src/RunTracker
-              ward lint --json | jq -r .path | sort -u
-            """)
+    package init() {}
 
-    @Argument(help: "A package, a directory or a Swift file.", completion: .file())
-    var path: String = "."
-    @OptionGroup var options: ReportOptions
-
-    func run() throws {
-        let console = options.console
+    package func run() throws {
+        let console = options.report.console
         let package: LintedPackage
         do throws(Errno) {
-            package = try LintedPackage(at: path)
+            package = try LintedPackage(at: options.path)
         } catch {
-            throw CommandFailure("cannot check", path, errno: error)
+            throw CommandFailure("cannot check", options.path, errno: error)
         }
         let reports = package.reports
         for report in reports {

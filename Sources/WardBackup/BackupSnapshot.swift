@@ -1,6 +1,7 @@
 import Glibc
 import WardFormat
 import WardSystem
+import WardVolume
 
 /// The state of a volume's files at one moment, for finding later which files have changed. Files
 /// that backups leave out are not in it.

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-@testable import WardCommands
+@testable import WardLint
 
 struct LintTests {
     @Test(

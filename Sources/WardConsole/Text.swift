@@ -2,11 +2,11 @@ import Glibc
 import WardSystem
 
 /// Helpers for text that users see.
-enum Text {
+package enum Text {
     /// Escapes control characters, so that a file name can't control the terminal. Also escapes
     /// characters that reorder text (UAX 9) or end a line, so that a name can't look like another
     /// one.
-    static func printable(_ text: some StringProtocol) -> String {
+    package static func printable(_ text: String) -> String {
         var result = ""
         for scalar in text.unicodeScalars {
             switch scalar {
@@ -21,6 +21,8 @@ enum Text {
         return result
     }
 
+    package static func printable(_ text: Substring) -> String { printable(String(text)) }
+
     private static func isHarmful(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
         case 0..<0x20, 0x7F...0x9F, 0x2028...0x202E, 0x2066...0x2069: true
@@ -29,30 +31,30 @@ enum Text {
     }
 
     /// A name's bytes as text; invalid UTF-8 becomes U+FFFD.
-    static func printable(_ bytes: [UInt8]) -> String {
+    package static func printable(_ bytes: [UInt8]) -> String {
         printable(String(decoding: bytes, as: UTF8.self))
     }
 
-    static func oneLine(_ text: String) -> String {
+    package static func oneLine(_ text: String) -> String {
         guard text.unicodeScalars.contains(where: isHarmful) else { return text }
         return text.split(whereSeparator: \.isNewline).map { printable($0) }
             .joined(separator: "; ")
     }
 
     /// strerror(3) with a small first letter, for use after a colon.
-    static func reason(_ errno: Errno) -> String {
+    package static func reason(_ errno: Errno) -> String {
         lowerFirst(String(cString: strerror(errno.rawValue)))
     }
 
     /// "No such file" becomes "no such file"; "FUSE failed" stays.
-    static func lowerFirst(_ text: String) -> String {
+    package static func lowerFirst(_ text: String) -> String {
         guard let first = text.first else { return text }
         if let second = text.dropFirst().first, second.isUppercase { return text }
         return first.lowercased() + text.dropFirst()
     }
 
     /// A number with its noun: "1 file", "2 files".
-    static func count(_ number: Int, _ noun: String) -> String {
+    package static func count(_ number: Int, _ noun: String) -> String {
         if number == 1 { return "1 \(noun)" }
         let plural =
             noun.hasSuffix("y")
@@ -61,7 +63,7 @@ enum Text {
     }
 
     /// Groups digits by thousands: 12,345.
-    static func grouped(_ number: Int) -> String {
+    package static func grouped(_ number: Int) -> String {
         var digits = ""
         // `abs` overflows for the least number.
         for (index, digit) in String(number.magnitude).reversed().enumerated() {
@@ -72,7 +74,7 @@ enum Text {
     }
 
     /// A size: "512 bytes", "1.5 MiB".
-    static func size(bytes: Int) -> String {
+    package static func size(bytes: Int) -> String {
         if bytes < 1024 { return count(bytes, "byte") }
         var value = Double(bytes)
         var unit = ""
@@ -85,7 +87,7 @@ enum Text {
     }
 
     /// A duration: "10 s", "1.5 s", "2 min", "3 h 20 min".
-    static func duration(seconds: Double) -> String {
+    package static func duration(seconds: Double) -> String {
         if seconds < 60 {
             let tenths = (seconds * 10).rounded() / 10
             return tenths == tenths.rounded() ? "\(whole(tenths)) s" : "\(tenths) s"
@@ -96,7 +98,7 @@ enum Text {
     }
 
     /// A measured duration: "0.3 ms", "45 ms", "1.25 s".
-    static func preciseDuration(seconds: Double) -> String {
+    package static func preciseDuration(seconds: Double) -> String {
         func rounded(_ value: Double, _ digits: Double) -> String {
             let scaled = (value * digits).rounded() / digits
             return scaled == scaled.rounded() ? "\(whole(scaled))" : "\(scaled)"
@@ -107,23 +109,23 @@ enum Text {
     }
 
     /// The nearest Int: numbers from other programs may be out of range.
-    static func whole(_ value: Double) -> Int {
+    package static func whole(_ value: Double) -> Int {
         Int(exactly: value.rounded()) ?? (value < 0 ? .min : .max)
     }
 
     /// Pads the text with spaces to `width` characters.
-    static func padded(_ text: String, _ width: Int) -> String {
+    package static func padded(_ text: String, _ width: Int) -> String {
         text + String(repeating: " ", count: max(0, width - text.count))
     }
 
     /// Pads the text with spaces on the left.
-    static func paddedLeft(_ text: String, _ width: Int) -> String {
+    package static func paddedLeft(_ text: String, _ width: Int) -> String {
         String(repeating: " ", count: max(0, width - text.count)) + text
     }
 
     /// Quotes a path for a shell where needed. Characters that `printable` escapes become `$'…'`
     /// (bash, zsh, ksh), so they do not reach the terminal.
-    static func shellQuoted(_ text: String) -> String {
+    package static func shellQuoted(_ text: String) -> String {
         if text.unicodeScalars.contains(where: isHarmful) {
             var quoted = "$'"
             for scalar in text.unicodeScalars {

@@ -1,10 +1,5 @@
-import ArgumentParser
-import Glibc
-import WardSystem
-import WardVolume
-
 /// A backup program whose lists differ from plain paths.
-enum BackupTool: String, CaseIterable, ExpressibleByArgument {
+package enum BackupTool: String, CaseIterable, Sendable {
     case restic, rclone, rsync, tar, borg
 
     /// True: lists name paths from the machine's root, not from the volume's directory.
@@ -13,20 +8,20 @@ enum BackupTool: String, CaseIterable, ExpressibleByArgument {
 
 /// Writes a volume's paths in the list syntax of a backup program. The syntax was tried with each
 /// program (`BackupToolTests`): restic 0.14, rclone 1.60, rsync 3.2, GNU tar 1.34, Borg 1.2.
-struct BackupList {
+package struct BackupList {
     /// Nil: plain paths.
-    var tool: BackupTool?
+    package var tool: BackupTool?
     /// True: the list names the paths to leave out. False: the paths to take.
-    var isExcludes = false
-    var isAbsolute = false
-    var separator = UInt8(ascii: "\n")
+    package var isExcludes = false
+    package var isAbsolute = false
+    package var separator = UInt8(ascii: "\n")
     /// The volume's directory.
     let root: [UInt8]
 
-    init(root: String) { self.root = Array(root.utf8) }
+    package init(root: String) { self.root = Array(root.utf8) }
 
     /// Whether the program can read this list with zero bytes between the paths.
-    static func takesZeroBytes(_ tool: BackupTool?, isExcludes: Bool) -> Bool {
+    package static func takesZeroBytes(_ tool: BackupTool?, isExcludes: Bool) -> Bool {
         switch tool {
         case nil, .rsync: true
         case .restic, .tar, .borg: !isExcludes
@@ -36,7 +31,7 @@ struct BackupList {
 
     /// Appends the lines of one directory. Returns the lines that contain the separator: the list
     /// can't hold them.
-    func append(_ directory: BackupDirectory, to out: inout [UInt8]) -> [[UInt8]] {
+    package func append(_ directory: BackupDirectory, to out: inout [UInt8]) -> [[UInt8]] {
         var unwritable: [[UInt8]] = []
         if directory.path.isEmpty, !isExcludes, tool == .tar || tool == .borg {
             // The volume's directory itself, for its mode and attributes.
@@ -113,24 +108,5 @@ struct BackupList {
 
     private func escaped(_ path: [UInt8], _ special: String) -> [UInt8] {
         path.flatMap { special.utf8.contains($0) ? [UInt8(ascii: "\\"), $0] : [$0] }
-    }
-}
-
-/// Collects bytes for a descriptor and writes them in large pieces.
-struct ByteOutput {
-    private let descriptor: Int32
-    var buffer: [UInt8] = []
-
-    init(descriptor: Int32) { self.descriptor = descriptor }
-
-    /// Writes if 64 KiB or more are waiting.
-    mutating func flushIfLarge() throws(Errno) { if buffer.count >= 1 << 16 { try flush() } }
-
-    mutating func flush() throws(Errno) {
-        defer { buffer.removeAll(keepingCapacity: true) }
-        try buffer.withUnsafeBufferPointer { bytes throws(Errno) in
-            guard let base = bytes.baseAddress else { return }
-            try Syscall.writeAll(descriptor, base, bytes.count)
-        }
     }
 }

@@ -8,17 +8,17 @@ import WardSystem
 /// ward: error: cannot mount /srv/papers: it is mounted already, on /home/ada/papers
 /// ward: hint: ward unmount /home/ada/papers
 /// ```
-public struct CommandFailure: Error, Sendable {
+package struct CommandFailure: Error, Sendable {
     /// The action that failed: "cannot mount".
-    public var what: String
+    package var what: String
     /// The path of the action.
-    public var subject: String?
-    public var why: String
+    package var subject: String?
+    package var why: String
     /// The next command, ready to paste, or short advice.
-    public var hint: String?
-    public var status: ExitStatus
+    package var hint: String?
+    package var status: ExitStatus
 
-    public init(
+    package init(
         _ what: String, _ subject: String? = nil, why: String, hint: String? = nil,
         status: ExitStatus
     ) {
@@ -30,7 +30,7 @@ public struct CommandFailure: Error, Sendable {
     }
 
     /// A failed system call, in the words of strerror(3).
-    public init(
+    package init(
         _ what: String, _ subject: String? = nil, errno: Errno, hint: String? = nil,
         status: ExitStatus? = nil
     ) {
@@ -40,7 +40,7 @@ public struct CommandFailure: Error, Sendable {
     }
 
     /// Both lines, without a newline at the end.
-    public var rendered: String {
+    package var rendered: String {
         let subject = subject.map { " " + Text.printable($0) } ?? ""
         var text = "ward: error: \(what)\(subject): \(Text.oneLine(why))"
         if let hint { text += "\nward: hint: \(Text.oneLine(hint))" }

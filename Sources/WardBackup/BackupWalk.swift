@@ -4,6 +4,7 @@ import Synchronization
 import WardCrypto
 import WardFormat
 import WardSystem
+import WardVolume
 
 /// Finds the files of a volume that belong into a backup. It works on the backing directory and
 /// reads names and attributes alone, with the volume key. It opens nothing for writing, takes no
