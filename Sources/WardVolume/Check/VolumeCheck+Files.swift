@@ -66,7 +66,7 @@ extension VolumeCheck {
 
     func path(of task: FileTask) -> String {
         if task.hasName {
-            return volume.path(of: NodeLink(parent: task.parent, name: task.stored))
+            return volume.names.path(of: NodeLink(parent: task.parent, name: task.stored))
         }
         return place(task.parent, task.stored.dropLast().map { UInt8(bitPattern: $0) })
     }
@@ -259,7 +259,7 @@ extension VolumeCheck {
                     try admit(file, context)
                     context.unlockContent()
                     return try volume.authenticatedEpoch(
-                        file, last, .mend, Volume.ownCaller, context) != nil
+                        file, last, .mend, Caller.volume, context) != nil
                 }
                 if !skipped.isEmpty { add(wiped(file, skipped), to: &found) }
                 let (page, pages) = (walk.page, walk.pages)
@@ -317,7 +317,7 @@ extension VolumeCheck {
             for page in pages {
                 try volume.examine(
                     file, page: page, context.sealed + (page - pages.lowerBound) * pageBytes,
-                    .mend, Volume.ownCaller, context)
+                    .mend, Caller.volume, context)
             }
         }
         try admit(file, context)
@@ -416,12 +416,12 @@ extension VolumeCheck {
             let (length, _) = volume.expectation(file, page)
             guard bad.state != .lost else {
                 return try volume.store(
-                    file, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
+                    file, .zeros, offset: start, count: length, .mend, Caller.volume, context)
             }
             // Written through the ordinary path, from a copy that is wiped.
             try volume.readPage(file, page, to: context.sealed)
             context.excuses.note(page, of: file)
-            try volume.enter(file, .mend, Volume.ownCaller, context)
+            try volume.enter(file, .mend, Caller.volume, context)
             context.usePlain(layout.pageBytes)
             do throws(Errno) {
                 try volume.decode(file, page: page, context.sealed, to: context.plain, context)
@@ -436,7 +436,7 @@ extension VolumeCheck {
                 defer { explicit_bzero(copy.baseAddress!, length) }
                 try volume.store(
                     file, .data(copy.baseAddress!), offset: start, count: length, .mend,
-                    Volume.ownCaller, context)
+                    Caller.volume, context)
             }
         }
     }

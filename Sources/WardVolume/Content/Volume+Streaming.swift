@@ -11,7 +11,7 @@ extension Volume {
         _ file: OpenFile, offset: Int, count: Int, oldSize: Int
     ) throws(Errno) {
         guard count >= Streaming.smallestRequestBytes, offset >= Streaming.beginBytes,
-            file.sizeBytes > oldSize, kernelKeepsContent, !file.notes.isKnownDatabase.value
+            file.sizeBytes > oldSize, mount.keepsContent, !file.notes.isKnownDatabase.value
         else { return }
         try tellStore(of: file, offset, count)
     }

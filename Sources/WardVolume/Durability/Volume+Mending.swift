@@ -67,8 +67,8 @@ extension Volume {
     /// Whether a node was removed meanwhile, or moved again. Then it waits again.
     private func isGone(_ node: Node, _ link: NodeLink) -> Bool {
         if node.link == nil { return true }
-        guard let parent = try? directoryDescriptor(of: link.parent) else { return false }
-        return isGone(node.inode, parent.rawValue, link.name)
+        guard let parent = try? backing.directoryDescriptor(of: link.parent) else { return false }
+        return store.isGone(node.inode, parent.rawValue, link.name)
     }
 
     private static let mostRoundsOfMoved = 100
@@ -103,12 +103,13 @@ extension Volume {
     ) -> Bool {
         var isComplete = true
         var stored: [[CChar]] = []
-        guard let descriptor = try? directoryDescriptor(of: directory),
-            let state = try? directoryState(of: directory),
+        guard let descriptor = try? backing.directoryDescriptor(of: directory),
+            let state = try? backing.directoryState(of: directory),
             (try? storage.list(
                 descriptor.rawValue,
                 { entry in
-                    guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
+                    guard entry.type != UInt8(DT_LNK), keys.names.isOurs(entry.name, in: state)
+                    else { return }
                     stored.append(entry.name.zeroTerminated)
                 })) != nil
         else { return false }
@@ -123,7 +124,7 @@ extension Volume {
             do throws(Errno) {
                 status = try storage.fstatat(descriptor.rawValue, name)
             } catch {
-                if !Volume.isGone(error) || !isGone(nil, descriptor.rawValue, name) {
+                if !BackingStore.isGone(error) || !store.isGone(nil, descriptor.rawValue, name) {
                     isComplete = false
                 }
                 continue
@@ -136,7 +137,7 @@ extension Volume {
             if type == S_IFDIR {
                 if !mendDirectory(node, context, shouldStop, isWalk: isWalk) { isComplete = false }
             } else if !mendFile(node, context, shouldStop),
-                !isGone(node.inode, descriptor.rawValue, name)
+                !store.isGone(node.inode, descriptor.rawValue, name)
             {
                 isComplete = false
             }
@@ -182,9 +183,9 @@ extension Volume {
                 defer { context.excuses.forget() }
                 guard
                     (try? examineEnd(
-                        file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context))
+                        file, lastPageOffset: lastPageOffset, .mend, Caller.volume, context))
                         != nil,
-                    (try? enter(file, .mend, Volume.ownCaller, context)) != nil
+                    (try? enter(file, .mend, Caller.volume, context)) != nil
                 else { return false }
                 defer { context.unlockContent() }
                 try? verifyEnd(file, lastPageOffset: lastPageOffset, context)
@@ -201,7 +202,7 @@ extension Volume {
                 do throws(Errno) {
                     // A page that nothing excuses is left as it is.
                     _ = try walk.skip { last throws(Errno) in
-                        try authenticatedEpoch(file, last, .mend, Volume.ownCaller, context) != nil
+                        try authenticatedEpoch(file, last, .mend, Caller.volume, context) != nil
                     }
                     let (page, pages) = (walk.page, walk.pages)
                     if page >= pages {
@@ -249,8 +250,8 @@ extension Volume {
                 && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
             defer { context.excuses.forget() }
-            try examine(file, page: page, context.sealed, .mend, Volume.ownCaller, context)
-            try enter(file, .mend, Volume.ownCaller, context)
+            try examine(file, page: page, context.sealed, .mend, Caller.volume, context)
+            try enter(file, .mend, Caller.volume, context)
             context.usePlain(layout.pageBytes)
             do throws(Errno) {
                 try decode(file, page: page, context.sealed, to: context.plain, context)
@@ -267,7 +268,7 @@ extension Volume {
                 return
                     (try? store(
                         file, .data(copy.baseAddress!), offset: start, count: length, .mend,
-                        Volume.ownCaller, context)) != nil
+                        Caller.volume, context)) != nil
             }
         } catch {
             return false
@@ -280,7 +281,7 @@ extension Volume {
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
         do throws(Errno) {
-            let opened = try openBacking(node)
+            let opened = try backing.open(node)
             defer { storage.close(opened.descriptor) }
             let end = Int(opened.status.st_size) / layout.pageBytes + 1
             try withTemporaryPage { buffer throws(Errno) in

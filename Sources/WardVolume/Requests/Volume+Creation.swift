@@ -45,7 +45,7 @@ extension Volume {
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> (Node, OpenFile, Attributes) {
         if isReadOnly { throw .readOnlyFileSystem }
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let inherited = try classOfNewFiles(in: parent, state, context)
         let protectionClass =
@@ -54,29 +54,29 @@ extension Volume {
             try mayDecide(protectionClass, parent, name, .create, caller, context)
         }
         try mayCreate(protectionClass, caller)
-        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
         if isLong { names.longNames.beginReading() }
         defer { if isLong { names.longNames.endReading() } }
         let stored = context.nameA
-        let directory = try directoryDescriptor(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)
-        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
-        if isLong { try makeLongLink(directory.rawValue, stored, name, state.id) }
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
+        if isLong { try names.makeLongLink(directory.rawValue, stored, name, state.id) }
         let file: OpenFile
         // The new file's status, if nothing was done to the file since.
         var known: FileStatus?
         do throws(Errno) {
             // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
             context.beginClassDecision()
-            if state.gives(protectionClass), !backing.needsRecord,
+            if state.gives(protectionClass), !storedMode.needsRecord,
                 !inheritsTooLittle(in: state, isDirectory: false)
             {
                 names.creations.begin()
                 defer { names.creations.end() }
-                let descriptor = try asCaller(caller) { () throws(Errno) in
+                let descriptor = try store.asCaller(caller) { () throws(Errno) in
                     try storage.openat(
                         directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
-                        mode: backing.bits)
+                        mode: storedMode.bits)
                 }
                 do throws(Errno) {
                     let made = try adopt(descriptor, protectionClass, state)
@@ -97,7 +97,7 @@ extension Volume {
                 }
             }
         } catch {
-            if isLong { removeLongLink(directory.rawValue, stored) }
+            if isLong { names.removeLongLink(directory.rawValue, stored) }
             throw error
         }
         durability.dirt.noteChange()
@@ -114,7 +114,7 @@ extension Volume {
         } catch {
             // The kernel does not know the file yet: remove its name and node again.
             takeBack(stored, parent, directory.rawValue)
-            if isLong { removeLongLink(directory.rawValue, stored) }
+            if isLong { names.removeLongLink(directory.rawValue, stored) }
             discard(file)
             throw error
         }
@@ -148,7 +148,7 @@ extension Volume {
         do throws(Errno) {
             guard isDirectory else { return try storage.unlinkat(directory, stored, 0) }
             // Out of the way first, as in `removeDirectory`.
-            let hidden = stagingName()
+            let hidden = store.staging.next()
             try storage.renameat(directory, stored, directory, hidden, flags: 0)
             sweep(directory, Array(hidden.utf8))
         } catch {
@@ -188,17 +188,17 @@ extension Volume {
         _ directory: Int32, _ state: DirectoryState, _ trueMode: mode_t,
         _ protectionClass: ProtectionClass, _ caller: Caller
     ) throws(Errno) -> OpenFile {
-        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
-        let descriptor = try asCaller(caller) { () throws(Errno) in
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
+        let descriptor = try store.asCaller(caller) { () throws(Errno) in
             try storage.openat(
-                directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: backing.bits)
+                directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: storedMode.bits)
         }
         let file = try adopt(descriptor, protectionClass, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
-                try storage.chmod(descriptor, backing.bits)
+                try storage.chmod(descriptor, storedMode.bits)
             }
-            if backing.needsRecord {
+            if storedMode.needsRecord {
                 var value = UInt16(trueMode & 0o7777).littleEndian
                 try withUnsafeBytes(of: &value) { bytes throws(Errno) in
                     try storage.setxattr(
@@ -230,23 +230,23 @@ extension Volume {
     ) throws(Errno) -> (entry: Entry, file: OpenedFile) {
         if isReadOnly { throw .readOnlyFileSystem }
         let parent = node(parent)
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let inherited = try classOfNewFiles(in: parent, state, context)
-        let directory = try directoryDescriptor(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)
-        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
-        let descriptor = try asCaller(caller) { () throws(Errno) in
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
+        let descriptor = try store.asCaller(caller) { () throws(Errno) in
             try storage.openat(
                 directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
-                mode: backing.bits)
+                mode: storedMode.bits)
         }
         let file = try adopt(descriptor, inherited, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
-                try storage.chmod(descriptor, backing.bits)
+                try storage.chmod(descriptor, storedMode.bits)
             }
-            if backing.needsRecord {
+            if storedMode.needsRecord {
                 try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)
             }
             let node = file.node
@@ -281,7 +281,7 @@ extension Volume {
         let major = (device & 0xFFF00) >> 8
         let minor = (device & 0xFF) | ((device >> 12) & 0xFFF00)
         return try make(parent, name, context) { directory, stored, _ throws(Errno) in
-            try asCaller(caller) { () throws(Errno) in
+            try store.asCaller(caller) { () throws(Errno) in
                 try storage.mknodat(
                     directory, stored, type | permissions, ward_makedev(major, minor))
             }
@@ -296,22 +296,22 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         let parentNode = node(parent)
         let trueMode = try maskedMode(mode, umask, parentNode)
-        let backing = BackingMode(trueMode: trueMode, isDirectory: true)
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: true)
         let inherited = try protectionClass(of: parentNode, context)
         return try make(parent, name, context, isDirectory: true) {
             directory, stored, state throws(Errno) in
             // The directory is built under a hidden name, complete with its record, and moved into
             // place.
-            let hidden = stagingName()
-            try asCaller(caller) { () throws(Errno) in
-                try storage.mkdirat(directory, hidden, backing.bits & ~S_ISUID)
+            let hidden = store.staging.next()
+            try store.asCaller(caller) { () throws(Errno) in
+                try storage.mkdirat(directory, hidden, storedMode.bits & ~S_ISUID)
             }
             do throws(Errno) {
                 if inheritsTooLittle(in: state, isDirectory: true) {
                     let place = StoreDescriptor(
                         try storage.openPlace(directory, hidden), storage)
                     let made = try storage.fstat(place.rawValue).st_mode & S_ISGID
-                    try storage.chmod(place.rawValue, backing.bits & ~S_ISUID | made)
+                    try storage.chmod(place.rawValue, storedMode.bits & ~S_ISUID | made)
                 }
                 let descriptor = try storage.openat(
                     directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
@@ -321,7 +321,7 @@ extension Volume {
                 try storage.symlinkat(
                     target: record.linkTarget(macKey: keys.records), descriptor,
                     DirectoryRecord.linkName)
-                if backing.bits & S_ISUID != 0 {
+                if storedMode.bits & S_ISUID != 0 {
                     let inherited = try storage.fstat(descriptor).st_mode & S_ISGID
                     try setMode(
                         descriptor, trueMode | inherited, isDirectory: true, wasMarked: true)
@@ -346,9 +346,9 @@ extension Volume {
     }
 
     private func inheritedPermissions(in parent: Node) throws(Errno) -> InheritedPermissions {
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         if let known = state.inheritedPermissions.value { return known }
-        let descriptor = try directoryDescriptor(of: parent)
+        let descriptor = try backing.directoryDescriptor(of: parent)
         var permissions = InheritedPermissions.none
         do throws(Errno) {
             let acl = try storedValue(descriptor.rawValue, Volume.defaultACLName)

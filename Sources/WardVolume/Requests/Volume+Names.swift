@@ -13,14 +13,14 @@ extension Volume {
     ) throws(Errno) -> Entry {
         let parent = node(parent)
         let state = try enter(parent)
-        try encryptName(name, in: state.id, to: context.nameA)
+        try keys.names.encrypt(name, in: state.id, to: context.nameA)
         return try lookup(parent, stored: context.nameA, context)
     }
 
     func lookup(
         _ parent: Node, stored: UnsafePointer<CChar>, _ context: WorkerContext
     ) throws(Errno) -> Entry {
-        try lookup(parent, stored: stored, in: try directoryDescriptor(of: parent), context)
+        try lookup(parent, stored: stored, in: try backing.directoryDescriptor(of: parent), context)
     }
 
     private func lookup(
@@ -95,11 +95,11 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let parent = node(parent)
-        let state = try directoryState(of: parent)
-        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let state = try backing.directoryState(of: parent)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
         if isLong { names.longNames.beginReading() }
         defer { if isLong { names.longNames.endReading() } }
-        let directory = try directoryDescriptor(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         names.changes.begin()
         defer { names.changes.end() }
         let status = try storage.fstatat(directory.rawValue, context.nameA)
@@ -113,7 +113,7 @@ extension Volume {
         try storage.unlinkat(directory.rawValue, context.nameA, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
-        if isLong { removeLongLink(directory.rawValue, context.nameA) }
+        if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
         if let target { removeLongTarget(target, after: directory.rawValue) }
         durability.dirt.noteChange()
     }
@@ -157,11 +157,11 @@ extension Volume {
         _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
     ) throws(Errno) {
         let parent = node(parent)
-        let state = try directoryState(of: parent)
-        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let state = try backing.directoryState(of: parent)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
         if isLong { names.longNames.beginReading() }
         defer { if isLong { names.longNames.endReading() } }
-        let directory = try directoryDescriptor(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         names.changes.begin()
         defer { names.changes.end() }
         let status = try storage.fstatat(directory.rawValue, context.nameA)
@@ -171,7 +171,7 @@ extension Volume {
         try requireEmpty(victim.rawValue)
         keepReachable(removed, victim, in: state)
         // Rename it to a hidden name first: a directory is never seen without its record.
-        let hidden = stagingName()
+        let hidden = store.staging.next()
         do throws(Errno) {
             try storage.renameat(
                 directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
@@ -180,7 +180,7 @@ extension Volume {
             throw error
         }
         noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
-        if isLong { removeLongLink(directory.rawValue, context.nameA) }
+        if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
         removeHidden(directory.rawValue, hidden, victim.rawValue)
         durability.dirt.noteChange()
     }
@@ -200,7 +200,7 @@ extension Volume {
     func keepReachable(_ node: Node?, _ victim: StoreDescriptor, in parent: DirectoryState) {
         guard let node, node.isDirectory else { return }
         // Its attributes are bound to the ID in its record, and the record goes with the name.
-        if node.directory == nil, let record = try? readRecord(victim.rawValue, node) {
+        if node.directory == nil, let record = try? backing.readRecord(victim.rawValue, node) {
             _ = node.adopt(DirectoryState(record: record))
         }
         node.kept = KeptDescriptor(victim, in: parent)
@@ -262,31 +262,6 @@ extension Volume {
         }
     }
 
-    // MARK: Long names
-
-    /// Makes the symbolic link beside a long name, before the name itself.
-    func makeLongLink(
-        _ directory: Int32, _ stored: UnsafePointer<CChar>, _ name: UnsafeRawBufferPointer,
-        _ directoryID: [UInt8]
-    ) throws(Errno) {
-        let link = Volume.longNameLink(stored)
-        do throws(Errno) {
-            try storage.symlinkat(
-                target: longNameTarget(name, in: directoryID), directory, link)
-        } catch .fileExists {
-        }
-    }
-
-    /// Removes the link of a long name, but only once the name is gone: a name without its link
-    /// would be damaged.
-    func removeLongLink(_ directory: Int32, _ stored: UnsafePointer<CChar>) {
-        do throws(Errno) {
-            _ = try storage.fstatat(directory, stored)
-        } catch .noSuchFileOrDirectory {
-            try? storage.unlinkat(directory, Volume.longNameLink(stored), 0)
-        } catch {}
-    }
-
     // MARK: Moving
 
     /// Renames a file or directory. `flags`: 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`;
@@ -305,14 +280,14 @@ extension Volume {
         else { throw .invalidArgument }
         let from = node(oldParent)
         let to = node(newParent)
-        let fromState = try directoryState(of: from)
-        let toState = try directoryState(of: to)
-        let oldIsLong = try encryptName(oldName, in: fromState.id, to: context.nameA)
-        let newIsLong = try encryptName(newName, in: toState.id, to: context.nameB)
+        let fromState = try backing.directoryState(of: from)
+        let toState = try backing.directoryState(of: to)
+        let oldIsLong = try keys.names.encrypt(oldName, in: fromState.id, to: context.nameA)
+        let newIsLong = try keys.names.encrypt(newName, in: toState.id, to: context.nameB)
         if oldIsLong || newIsLong { names.longNames.beginReading() }
         defer { if oldIsLong || newIsLong { names.longNames.endReading() } }
-        let fromDirectory = try directoryDescriptor(of: from)
-        let toDirectory = try directoryDescriptor(of: to)
+        let fromDirectory = try backing.directoryDescriptor(of: from)
+        let toDirectory = try backing.directoryDescriptor(of: to)
         let old = context.nameA
         let new = context.nameB
 
@@ -342,9 +317,9 @@ extension Volume {
         let unread =
             exchange ? nil : replaced.flatMap { unreadableNow($0, to, new, context) }
         let target = exchange ? nil : replaced.flatMap { longTarget($0, toDirectory.rawValue, new) }
-        if newIsLong { try makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
+        if newIsLong { try names.makeLongLink(toDirectory.rawValue, new, newName, toState.id) }
         if exchange, oldIsLong {
-            try makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
+            try names.makeLongLink(fromDirectory.rawValue, old, oldName, fromState.id)
         }
         if !exchange, let replaced { noteLeaving(replaced, context) }
         if !exchange, let victim, let replaced {
@@ -371,7 +346,7 @@ extension Volume {
             }
         } catch {
             victim?.kept = nil
-            if newIsLong { removeLongLink(toDirectory.rawValue, new) }
+            if newIsLong { names.removeLongLink(toDirectory.rawValue, new) }
             throw error
         }
         context.endClassDecision()
@@ -389,7 +364,7 @@ extension Volume {
                 noteArrival(replaced, to: from, old, before: entered, .rename, caller, context)
             }
         }
-        if oldIsLong, !exchange { removeLongLink(fromDirectory.rawValue, old) }
+        if oldIsLong, !exchange { names.removeLongLink(fromDirectory.rawValue, old) }
         if let target { removeLongTarget(target, after: toDirectory.rawValue) }
         durability.dirt.noteChange()
     }
@@ -450,7 +425,7 @@ extension Volume {
         movingTo target: DirectoryState, _ context: WorkerContext
     ) throws(Errno) {
         guard status.st_mode & S_IFMT == S_IFREG,
-            try !target.gives(directoryState(of: parent).protectionClass)
+            try !target.gives(backing.directoryState(of: parent).protectionClass)
         else { return }
         let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
         node.addLink(parent, stored)
@@ -467,7 +442,8 @@ extension Volume {
             var needsHeader = !target.gives(file.protectionClass)
             // An empty file without a header would have another class by each of its names.
             for link in node.allLinks where !needsHeader {
-                needsHeader = try !directoryState(of: link.parent).gives(file.protectionClass)
+                needsHeader = try !backing.directoryState(of: link.parent).gives(
+                    file.protectionClass)
             }
             guard needsHeader else { return }
             // After a power cut either name may be there, in directories of different classes.
@@ -486,7 +462,7 @@ extension Volume {
     ) throws(Errno) -> Entry {
         let node = node(id)
         let parent = self.node(newParent)
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let isUnnamed = node.link == nil
         let before = markedDirectory(overAnyNameOf: node)?.marked
@@ -502,23 +478,23 @@ extension Volume {
             context.beginClassDecision()
             try keepClass(of: node, movingTo: state, context)
         }
-        let isLong = try encryptName(newName, in: state.id, to: context.nameB)
+        let isLong = try keys.names.encrypt(newName, in: state.id, to: context.nameB)
         if isLong { names.longNames.beginReading() }
         defer { if isLong { names.longNames.endReading() } }
-        let directory = try directoryDescriptor(of: parent)
-        if isLong { try makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
+        let directory = try backing.directoryDescriptor(of: parent)
+        if isLong { try names.makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
         do throws(Errno) {
             if let file = node.file {
                 // An unnamed file has only its descriptor. A file with names could lose the known
                 // one meanwhile.
                 try storage.linkDescriptor(file.descriptor, directory.rawValue, context.nameB)
             } else {
-                try withLink(of: node) { old, name throws(Errno) in
+                try backing.withLink(of: node) { old, name throws(Errno) in
                     try storage.linkat(old, name, directory.rawValue, context.nameB)
                 }
             }
         } catch {
-            if isLong { removeLongLink(directory.rawValue, context.nameB) }
+            if isLong { names.removeLongLink(directory.rawValue, context.nameB) }
             throw error
         }
         node.addLink(parent, context.nameB)
@@ -537,7 +513,7 @@ extension Volume {
         } catch {
             takeBack(context.nameB, parent, directory.rawValue)
             node.removeLink(parent, context.nameB)
-            if isLong { removeLongLink(directory.rawValue, context.nameB) }
+            if isLong { names.removeLongLink(directory.rawValue, context.nameB) }
             throw error
         }
         noteArrival(status, to: parent, context.nameB, before: before, .link, caller, context)
@@ -558,16 +534,16 @@ extension Volume {
         _ body: (Int32, UnsafePointer<CChar>, DirectoryState) throws(Errno) -> Void
     ) throws(Errno) -> Entry {
         let parent = node(parent)
-        let state = try directoryState(of: parent)
-        let isLong = try encryptName(name, in: state.id, to: context.nameA)
+        let state = try backing.directoryState(of: parent)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
         if isLong { names.longNames.beginReading() }
         defer { if isLong { names.longNames.endReading() } }
-        let directory = try directoryDescriptor(of: parent)
-        if isLong { try makeLongLink(directory.rawValue, context.nameA, name, state.id) }
+        let directory = try backing.directoryDescriptor(of: parent)
+        if isLong { try names.makeLongLink(directory.rawValue, context.nameA, name, state.id) }
         do throws(Errno) {
             try body(directory.rawValue, context.nameA, state)
         } catch {
-            if isLong { removeLongLink(directory.rawValue, context.nameA) }
+            if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
             throw error
         }
         durability.dirt.noteChange()
@@ -579,7 +555,7 @@ extension Volume {
             return entry
         } catch {
             takeBack(context.nameA, parent, directory.rawValue, isDirectory: isDirectory)
-            if isLong { removeLongLink(directory.rawValue, context.nameA) }
+            if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
             throw error
         }
     }

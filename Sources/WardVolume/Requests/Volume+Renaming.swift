@@ -53,7 +53,7 @@ extension Volume {
         } catch .invalidArgument {
             return try replaceInTwoSteps(fromDirectory, old, toDirectory, new, victim)
         }
-        let hidden = stagingName()
+        let hidden = store.staging.next()
         do throws(Errno) {
             try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
         } catch {
@@ -70,7 +70,7 @@ extension Volume {
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ caller: Caller
     ) throws(Errno) {
-        try asCaller(caller) { () throws(Errno) in
+        try store.asCaller(caller) { () throws(Errno) in
             try storage.renameat(
                 fromDirectory, old, toDirectory, new, flags: renameWhiteout)
         }
@@ -82,7 +82,7 @@ extension Volume {
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller? = nil
     ) throws(Errno) {
-        let hidden = stagingName()
+        let hidden = store.staging.next()
         try storage.renameat(toDirectory, new, toDirectory, hidden, flags: 0)
         do throws(Errno) {
             if let caller {
