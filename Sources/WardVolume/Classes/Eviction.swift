@@ -47,7 +47,7 @@ struct Eviction: Sendable {
         self.end = end
         kept = keepOpenFiles.intersection(classes)
         closing = classes.subtracting(kept)
-        number = gate.evictions.begin()
+        number = volume.gate.evictions.begin()
     }
 
     /// Locks the classes as `Volume.evict` says.
