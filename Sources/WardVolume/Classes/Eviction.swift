@@ -11,7 +11,7 @@ struct Eviction: Sendable {
     /// gone.
     private static let storePatience = Duration.seconds(2)
     /// Threads that make the kernel drop pages. While one waits for a write-back, the others go on.
-    private static let invalidationThreads = 3
+    static let invalidationThreads = 3
     /// How long an eviction waits for write-backs that the kernel began before and does not wait
     /// for itself.
     private static let lateWriteBackPatience = Duration.milliseconds(400)
@@ -47,7 +47,7 @@ struct Eviction: Sendable {
         self.end = end
         kept = keepOpenFiles.intersection(classes)
         closing = classes.subtracting(kept)
-        number = gate.evictions.begin()
+        number = volume.gate.evictions.begin()
     }
 
     /// Locks the classes as `Volume.evict` says.

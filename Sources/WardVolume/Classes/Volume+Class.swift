@@ -5,8 +5,8 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Reading and changing the class of a file or directory (rows I4, I7 to I10). `makeFile` in
-// Volume+Creation.swift decides the class of a new file (rows I1 and I12).
+// Reading and changing the class of a file or directory (rows I4, I7 to I10). `classOfNewFile`
+// in Volume+Creation.swift decides the class of a new file (rows I1 and I12).
 extension Volume {
     /// Returns the class of a file or directory. Needs no key (row I9).
     func protectionClass(of node: Node, _ context: WorkerContext) throws(Errno) -> ProtectionClass {

@@ -47,6 +47,34 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
+        let protectionClass = try classOfNewFile(parent, state, name, caller, context)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
+        let directory = try backing.directoryDescriptor(of: parent)
+        let place = StoredName(
+            parent: parent, state: state, directory: directory, plain: name,
+            stored: context.nameA, isLong: isLong)
+        let trueMode = try maskedMode(mode, umask, parent)
+        try place.makeLongLink(names)
+        let made: (file: OpenFile, status: FileStatus?)
+        do throws(Errno) {
+            // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
+            context.beginClassDecision()
+            made = try makeBackingFile(place, trueMode, protectionClass, caller)
+        } catch {
+            place.removeLongLink(names)
+            throw error
+        }
+        return try announce(made.file, made.status, place, context)
+    }
+
+    /// Returns the class of a new file, or throws where the file may not be made (rows I1, I12).
+    /// Begins a class decision if the class is above C.
+    private func classOfNewFile(
+        _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> ProtectionClass {
         let inherited = try classOfNewFiles(in: parent, state, context)
         let protectionClass =
             try sideFileClass(parent, state, name, else: inherited, caller, context) ?? inherited
@@ -54,57 +82,54 @@ extension Volume {
             try mayDecide(protectionClass, parent, name, .create, caller, context)
         }
         try mayCreate(protectionClass, caller)
-        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let stored = context.nameA
-        let directory = try backing.directoryDescriptor(of: parent)
-        let trueMode = try maskedMode(mode, umask, parent)
+        return protectionClass
+    }
+
+    /// Makes the backing file under its name. Returns its status if nothing was done to it since.
+    private func makeBackingFile(
+        _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,
+        _ caller: Caller
+    ) throws(Errno) -> (file: OpenFile, status: FileStatus?) {
         let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
-        if isLong { try names.makeLongLink(directory.rawValue, stored, name, state.id) }
-        let file: OpenFile
-        // The new file's status, if nothing was done to the file since.
-        var known: FileStatus?
-        do throws(Errno) {
-            // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
-            context.beginClassDecision()
-            if state.gives(protectionClass), !storedMode.needsRecord,
-                !inheritsTooLittle(in: state, isDirectory: false)
-            {
-                names.creations.begin()
-                defer { names.creations.end() }
-                let descriptor = try store.asCaller(caller) { () throws(Errno) in
-                    try storage.openat(
-                        directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
-                        mode: storedMode.bits)
-                }
-                do throws(Errno) {
-                    let made = try adopt(descriptor, protectionClass, state)
-                    file = made.file
-                    known = made.status
-                } catch {
-                    takeBack(stored, parent, directory.rawValue)
-                    throw error
-                }
-            } else {
-                file = try makeStaged(
-                    directory.rawValue, state, trueMode, protectionClass, caller)
-                do throws(Errno) {
-                    try storage.linkDescriptor(file.descriptor, directory.rawValue, stored)
-                } catch {
-                    discard(file)
-                    throw error
-                }
+        guard place.state.gives(protectionClass), !storedMode.needsRecord,
+            !inheritsTooLittle(in: place.state, isDirectory: false)
+        else {
+            let file = try makeStaged(
+                place.descriptor, place.state, trueMode, protectionClass, caller)
+            do throws(Errno) {
+                try storage.linkDescriptor(file.descriptor, place.descriptor, place.stored)
+            } catch {
+                discard(file)
+                throw error
             }
+            return (file, nil)
+        }
+        names.creations.begin()
+        defer { names.creations.end() }
+        let descriptor = try store.asCaller(caller) { () throws(Errno) in
+            try storage.openat(
+                place.descriptor, place.stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
+                mode: storedMode.bits)
+        }
+        do throws(Errno) {
+            let made = try adopt(descriptor, protectionClass, place.state)
+            return (made.file, made.status)
         } catch {
-            if isLong { names.removeLongLink(directory.rawValue, stored) }
+            takeBack(place.stored, place.parent, place.descriptor)
             throw error
         }
+    }
+
+    /// Gives the node of a new file its name, and returns the attributes. Removes the file again if
+    /// it throws: the kernel does not know it yet.
+    private func announce(
+        _ file: OpenFile, _ known: FileStatus?, _ place: StoredName, _ context: WorkerContext
+    ) throws(Errno) -> (Node, OpenFile, Attributes) {
         durability.dirt.noteChange()
         let node = file.node
-        node.addLink(parent, stored)
+        node.addLink(place.parent, place.stored)
         noteNewName(of: node)
-        if state.inheritedPermissions.value == InheritedPermissions.none {
+        if place.state.inheritedPermissions.value == InheritedPermissions.none {
             node.notes.isFresh.value = true
         }
         do throws(Errno) {
@@ -112,9 +137,8 @@ extension Volume {
             if let known { status = known } else { status = try storage.fstat(file.descriptor) }
             return (node, file, try attributes(of: node, status, context))
         } catch {
-            // The kernel does not know the file yet: remove its name and node again.
-            takeBack(stored, parent, directory.rawValue)
-            if isLong { names.removeLongLink(directory.rawValue, stored) }
+            takeBack(place.stored, place.parent, place.descriptor)
+            place.removeLongLink(names)
             discard(file)
             throw error
         }
