@@ -67,7 +67,7 @@ LINT_PROGRAM := $(PROGRAM)-lint
 NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := contrib/mount.fuse.ward scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
-PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-prose scripts/run-suites soak/run fuzz/run fuzz/make-corpus \
+PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-prose scripts/check-lengths scripts/run-suites soak/run fuzz/run fuzz/make-corpus \
     $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock profile simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
