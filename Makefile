@@ -1,6 +1,7 @@
 # make            the release programs: .build/release/ward and ward-lint beside it (the same as make build)
 # make debug      everything in debug mode, tests included
-# make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes)
+# make test       sets up the machine, builds in debug mode, runs every test (mounts real volumes); prints what each suite used
+#                 of its budget (Tests/budgets)
 # make test-io-uring the tests that mount, with FUSE over io_uring: root, Linux 6.14 or later
 # make test-scheduler the tests of workers that yield to programs, one by one: a quiet machine
 # make outside    builds a package that uses ward's libraries as anybody's would (make test does, too)
@@ -17,8 +18,8 @@
 # make crash-peers cuts it for gocryptfs, securefs, encfs and cryfs, and for ext4 itself: the table of docs/durability.md
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/verification.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
-# make fuzz       gives every parser bytes that nobody expected, for a minute each: make fuzz MINUTES=10 PARSER=json; make test
-#                 does so for ten seconds each
+# make fuzz       gives every parser bytes that nobody expected, for a minute each: make fuzz MINUTES=10 PARSER=json
+# make test-fuzz  the same for ten seconds each, and every input that once found a fault; a part of .ci/run
 # make sanitize   the tests under AddressSanitizer; make sanitize SANITIZER=thread TEST=WardVolumeTests
 # make bench-growth what more names, bytes, files and processes cost, up to a million; rewrites its part of docs/performance.md;
 #                 root (half an hour). QUICK=1 takes three minutes and only prints
@@ -66,7 +67,7 @@ LINT_PROGRAM := $(PROGRAM)-lint
 NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := contrib/mount.fuse.ward scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
-PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-prose soak/run fuzz/run fuzz/make-corpus \
+PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-prose scripts/check-lengths scripts/run-suites soak/run fuzz/run fuzz/make-corpus \
     $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock profile simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
@@ -88,7 +89,7 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test test-io-uring test-scheduler examples outside check format demo bench \
+.PHONY: build debug test test-fuzz test-io-uring test-scheduler examples outside check format demo bench \
     bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
     bench-lock bench-growth bench-admin bench-delayed bench-profile backup-check release-check install uninstall clean
 
@@ -110,12 +111,16 @@ else
 	PYTHONPATH=.build-cryptography Tests/Vectors/generate --check
 	PYTHONPATH=.build-cryptography contrib/ward-reader/test
 	$(MAKE) outside
-	scripts/leaving-nothing $(SWIFT) test --skip-build --skip 'WardMountTests|DataProtectionTests'
-	$(SWIFT) test --skip-build --filter DataProtectionTests
-	$(SWIFT) test --skip-build --filter WardMountTests
-	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1 --runs 20000
+	SWIFT='$(SWIFT)' scripts/leaving-nothing scripts/run-suites --skip 'WardMountTests|DataProtectionTests'
+	SWIFT='$(SWIFT)' scripts/run-suites --filter 'WardMountTests|DataProtectionTests'
 	$(MAKE) examples
 endif
+
+# The same inputs each time. Apart from `make test`, because the parsers are built once more for it: half of the time of all
+# tests. .ci/run has both.
+test-fuzz:
+	@scripts/setup test
+	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1 --runs 20000
 
 test-io-uring:
 	@scripts/setup test
@@ -147,6 +152,7 @@ check:
 	scripts/check-claims
 	scripts/check-prose --self-test
 	scripts/check-prose
+	scripts/run-suites --self-test
 	benchmarks/bench --self-test
 	for script in $(SHELL_SCRIPTS); do bash -n "$$script" || exit 1; done
 	for script in $(PYTHON_SCRIPTS); do \
@@ -258,7 +264,7 @@ backup-check:
 # What takes longest comes last: whatever fails, fails early. Each has a scratch directory of its own.
 release-check:
 	$(MAKE) check
-	$(MAKE) test
+	WARD_TEST_ALL=1 $(MAKE) test
 	$(MAKE) test-scheduler
 	$(MAKE) test-io-uring
 	$(MAKE) docs

@@ -49,6 +49,10 @@ let package = Package(
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat"],
             swiftSettings: swiftSettings),
         .target(
+            name: "WardTrustedHosts",
+            dependencies: ["WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            swiftSettings: swiftSettings),
+        .target(
             name: "WardVolume",
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
@@ -147,15 +151,16 @@ let package = Package(
         .target(
             name: "WardDaemon",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardFUSE", "WardControl",
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+                "WardTrustedHosts", "WardVolume", "WardFUSE", "WardControl",
             ],
             swiftSettings: swiftSettings),
         .target(
             name: "WardCommands",
             dependencies: [
-                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys", "WardVolume",
-                "WardBackup", "WardControl", "WardConsole", "WardContainers", "WardSimulation",
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+                "WardTrustedHosts", "WardVolume", "WardBackup", "WardControl", "WardConsole",
+                "WardContainers", "WardSimulation",
                 "WardDaemon", .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: swiftSettings),
@@ -190,7 +195,10 @@ let package = Package(
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardKeysTests",
-            dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
+            dependencies: [
+                "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
+                "WardTrustedHosts",
+            ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardFormatTests", dependencies: ["WardFormat", "WardCrypto", "WardSystem"],
@@ -198,7 +206,10 @@ let package = Package(
         // The files of Tests/Vectors, read by every parser.
         .testTarget(
             name: "FormatVectorTests",
-            dependencies: ["WardVolume", "WardFormat", "WardKeys", "WardCrypto", "WardSystem"],
+            dependencies: [
+                "WardVolume", "WardFormat", "WardKeys", "WardTrustedHosts", "WardCrypto",
+                "WardSystem",
+            ],
             swiftSettings: swiftSettings),
         .testTarget(
             name: "WardVolumeTests",
@@ -268,8 +279,9 @@ if Context.environment["WARD_DOCS"] != nil {
 if let libFuzzer = Context.environment["WARD_FUZZ"] {
     let checks = ["-O", "-assert-config", "Debug"]
     let dependencies = [
-        "WardSystem", "WardFormat", "WardKeys", "WardVolume", "WardBackup", "WardFUSE",
-        "WardControl", "WardConsole", "WardLint", "WardContainers", "WardSimulation", "WardDaemon",
+        "WardSystem", "WardFormat", "WardKeys", "WardTrustedHosts", "WardVolume", "WardBackup",
+        "WardFUSE", "WardControl", "WardConsole", "WardLint", "WardContainers", "WardSimulation",
+        "WardDaemon",
         "WardCommands",
     ]
     for target in package.targets where dependencies.contains(target.name) {

@@ -192,6 +192,7 @@ class Ward(Mounted):
     def __init__(self, scratch: pathlib.Path, options, disk: pathlib.Path | None = None) -> None:
         super().__init__(scratch, options, disk)
         self.program = options.ward
+        self.left_out = getattr(options, "without_rules", None) if self.name != "ward-before" else None
         self.environment = {
             **os.environ,
             "XDG_STATE_HOME": str(self.place / "state"),
@@ -210,12 +211,15 @@ class Ward(Mounted):
         self.ward("init", self.store, "--passcode-file", self.passcode)
 
     def mount(self) -> None:
-        self.ward("mount", self.store, self.mountpoint, *self.transport_words())
+        self.ward("mount", self.store, self.mountpoint, *self.transport_words(), *self.rule_words())
         self.ward("unlock", self.mountpoint, "--passcode-file", self.passcode)
 
     def transport_words(self) -> list[str]:
         # Older programs don't know the option, and mean the same.
         return [] if self.transport == "auto" else ["--transport", self.transport]
+
+    def rule_words(self) -> list[str]:
+        return ["--without-rules", self.left_out] if self.left_out else []
 
     def ask_to_unmount(self) -> None:
         self.ward("unmount", self.mountpoint)

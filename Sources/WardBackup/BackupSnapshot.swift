@@ -186,8 +186,8 @@ public struct BackupSnapshot {
             guard let id = now.directories[directory]?.id ?? before.directories[directory]?.id
             else { return "?" }
             let sealed =
-                name.first == Volume.longNamePrefix ? walk.longName(name, in: directory) : name
-            return sealed?.withUnsafeBytes { walk.keys.decryptName($0, in: id) }
+                name.first == NameCipher.longNamePrefix ? walk.longName(name, in: directory) : name
+            return sealed?.withUnsafeBytes { walk.keys.names.decrypt($0, in: id) }
                 .map { String(decoding: $0, as: UTF8.self) } ?? "?"
         }
     }

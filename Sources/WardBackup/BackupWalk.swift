@@ -380,7 +380,7 @@ public final class BackupWalk: Sendable {
     /// The link that holds a long name is left out with the name.
     private func excludeLongLinks(_ entries: inout [BackupEntry]) {
         var exclusions: [[UInt8]: BackupEntry.Exclusion] = [:]
-        for entry in entries where entry.name.first == Volume.longNamePrefix {
+        for entry in entries where entry.name.first == NameCipher.longNamePrefix {
             if let exclusion = entry.exclusion {
                 exclusions[Array(entry.name.dropFirst())] = exclusion
             }
@@ -398,7 +398,7 @@ public final class BackupWalk: Sendable {
     ) -> [[UInt8]: Role] {
         func stored(_ name: String) -> [UInt8] {
             Array(name.utf8).withUnsafeBytes { name in
-                keys.withSealedName(name, id) { Array(Base64URL.encode([UInt8]($0)).utf8) }
+                Array(keys.names.longNameTarget(name, in: id).utf8)
             }
         }
         let home: [(String, Role)] = [("Library", .library), ("tmp", .purged)]

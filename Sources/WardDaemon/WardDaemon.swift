@@ -2,4 +2,5 @@
 // FUSE connection and control socket together, and takes them apart again.
 //
 // The type `LockKeeper` owns the lock state and performs the effects of the state machine. Calls
-// are answered by `ControlService`, and events are kept and streamed by `EventHub`.
+// are answered by the handlers that `ControlService` has, and events are kept and streamed by
+// `EventHub`.

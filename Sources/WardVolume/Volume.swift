@@ -16,21 +16,20 @@ import WardSystem
 /// to the kernel.
 public final class Volume: Sendable {
     public let isReadOnly: Bool
-    /// True if the kernel keeps a file's cached content from one open to the next.
-    let kernelKeepsContent: Bool
     let parameters: VolumeParameters
     let layout: PageLayout
     let keys: VolumeKeys
     let store: BackingStore
     let gate: ContentGate
     let nodes: VolumeNodes
-    let names = NameTree()
+    let names: NameTree
+    let backing: BackingAccess
     let rules: ClassRules
     let durability: Durability
     /// Pages that were accepted at a lock and are not stored yet.
     let pending: PendingStores
     let reporter: Reporter
-    let mount = MountSide()
+    let mount: MountSide
     /// Runs work that must not run on a worker.
     let background = SerialQueue("ward-volume")
 
@@ -68,7 +67,7 @@ public final class Volume: Sendable {
     ) throws(VolumeOpenError) {
         self.parameters = parameters
         isReadOnly = readOnly
-        self.kernelKeepsContent = kernelKeepsContent
+        mount = MountSide(keepsContent: kernelKeepsContent)
         layout = PageLayout(pageBytes: parameters.pageBytes)
         pending = PendingStores(pageBytes: parameters.pageBytes)
         gate = ContentGate(keyring)
@@ -84,7 +83,10 @@ public final class Volume: Sendable {
         state.setDescriptor(StoreDescriptor(opened.keptDescriptor, storage))
         root.directory = state
         nodes = VolumeNodes(root: root)
+        names = NameTree(store, keys, root: root)
         rules = ClassRules(hasMarks: opened.record.isSynchronised)
+        backing = BackingAccess(
+            store, nodes, names, keys, rules, reporter, isReadOnly: readOnly)
         durability = Durability(
             store, keys, reporter, epoch: opened.epoch, doubtful: opened.doubtful)
         if opened.wasUnclean {
@@ -174,41 +176,7 @@ public final class Volume: Sendable {
     }
 
     /// Returns the path of a node inside the volume, for messages.
-    func path(of node: Node) -> String {
-        var parts: [String] = []
-        var current = node
-        while current !== root, parts.count < 512 {
-            guard let link = current.link, let directory = link.parent.directory else {
-                return "?/" + parts.reversed().joined(separator: "/")
-            }
-            parts.append(plainName(of: link, in: directory) ?? "?")
-            current = link.parent
-        }
-        return "/" + parts.reversed().joined(separator: "/")
-    }
-
-    /// Returns the path of a node by one of its names.
-    func path(of link: NodeLink) -> String {
-        let parent = path(of: link.parent)
-        let name = link.parent.directory.flatMap { plainName(of: link, in: $0) } ?? "?"
-        return (parent == "/" ? "" : parent) + "/" + name
-    }
-
-    private func plainName(of link: NodeLink, in directory: DirectoryState) -> String? {
-        plainNameBytes(of: link, in: directory).map { String(decoding: $0, as: UTF8.self) }
-    }
-
-    func plainNameBytes(of link: NodeLink, in directory: DirectoryState) -> [UInt8]? {
-        if link.name.first == CChar(bitPattern: Volume.longNamePrefix) {
-            guard let descriptor = directory.openDescriptor,
-                let target = try? readLongName(descriptor.rawValue, link.name)
-            else { return nil }
-            return target.withUnsafeBytes { decryptName($0, in: directory.id) }
-        }
-        return link.name.withUnsafeBytes {
-            decryptName(UnsafeRawBufferPointer(rebasing: $0.dropLast()), in: directory.id)
-        }
-    }
+    func path(of node: Node) -> String { names.path(of: node) }
 
     /// The number of files open now, by class.
     public func openFileCounts() -> [ProtectionClass: Int] {
@@ -245,7 +213,7 @@ public final class Volume: Sendable {
 
     private func retryWithKeptDescriptors(_ body: () throws(Errno) -> Void) throws(Errno) {
         do throws(Errno) {
-            guard giveUpKeptDirectories() else { throw .tooManyOpenFiles }
+            guard nodes.keptDirectories.giveUp() else { throw .tooManyOpenFiles }
             try body()
             reporter.noteDescriptors()
         } catch {

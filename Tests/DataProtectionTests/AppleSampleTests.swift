@@ -6,7 +6,7 @@ extension DataProtectionSuite {
     /// Code from Apple's documentation and well-known articles. Only the import is changed, and the
     /// error handling, so that the test sees the error.
     // swift-format-ignore
-    @Suite struct AppleSampleTests {
+    @Suite(.forOrdinaryUser) struct AppleSampleTests {
         @Test("Encrypting Your App's Files: create and encrypt a new file in one step")
         func newFile() throws {
             let volume = try MountedVolume.mine()

@@ -5,7 +5,7 @@ import WardTestSupport
 
 extension DataProtectionSuite {
     /// Classes of existing items (rows I4 and I7 to I10 of semantics.md), and other attributes.
-    @Suite struct AttributeTests {
+    @Suite(.forOrdinaryUser) struct AttributeTests {
         private static let content = Data("content".utf8)
 
         @Test("setAttributes, setResourceValue: I8 in every state, and what can't be stays")

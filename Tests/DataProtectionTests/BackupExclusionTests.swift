@@ -4,7 +4,7 @@ import WardTestSupport
 
 extension DataProtectionSuite {
     /// `isExcludedFromBackup`, and its effect on `ward backup list`.
-    @Suite struct BackupExclusionTests {
+    @Suite(.forOrdinaryUser) struct BackupExclusionTests {
         /// The number of names that a backup leaves out.
         private func excluded(_ volume: MountedVolume) throws -> Int {
             let done = try volume.ward("backup", "list", volume.volume, "--excludes", "--json")

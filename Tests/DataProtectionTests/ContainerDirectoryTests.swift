@@ -5,7 +5,7 @@ import WardTestSupport
 
 extension DataProtectionSuite {
     /// The directories that the library gives a program that runs in a container.
-    @Suite struct ContainerDirectoryTests {
+    @Suite(.forOrdinaryUser) struct ContainerDirectoryTests {
         private static let app = "org.example.diary"
 
         /// A volume with an app that shares a group, and another app that shares another group.

@@ -6,7 +6,7 @@ import WardTestSupport
 
 extension DataProtectionSuite {
     /// The lock state and its notifications (rows L1, L4 and L8 of semantics.md).
-    @Suite struct ProtectedDataTests {
+    @Suite(.forOrdinaryUser) struct ProtectedDataTests {
         @Test("L8: isAvailable, for each class, first unlock and passcode in every state")
         func states() throws {
             try MountedVolume.walk { volume, state, fileClass in

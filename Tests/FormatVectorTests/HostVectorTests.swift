@@ -2,6 +2,7 @@ import Foundation
 import Testing
 import WardCrypto
 import WardSystem
+import WardTrustedHosts
 
 @testable import WardFormat
 @testable import WardKeys

@@ -11,6 +11,7 @@ import Testing
         "a daemon in the background gets each setting",
         arguments: MountSettings.flags.map { [$0.word] } + [
             [], ["--grace", "1.5"], ["--transport", "device"], ["--log", "/tmp/ward.log"],
+            ["--without-rules", "poll,yield"],
         ])
     func daemonGetsSettings(words: [String]) throws {
         let asked = try request(MountSettings.parse(words))
@@ -25,7 +26,7 @@ import Testing
     @Test("each flag has a row in the table")
     func flagsAreComplete() throws {
         let settings = Mirror(reflecting: try MountSettings.parse([])).children.compactMap(\.label)
-        let others: Set = ["grace", "transport", "log"]
+        let others: Set = ["grace", "transport", "log", "withoutRules"]
         let flags = settings.map { $0.hasPrefix("_") ? String($0.dropFirst()) : $0 }
             .filter { !others.contains($0) }
         #expect(flags.count == MountSettings.flags.count, "\(flags)")

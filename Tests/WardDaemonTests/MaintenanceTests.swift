@@ -5,6 +5,7 @@ import WardCrypto
 import WardFormat
 import WardKeys
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardDaemon
@@ -47,7 +48,7 @@ import func WardTestSupport.comesTrue
         let name = Array("file".utf8)
         let made = try name.withUnsafeBytes {
             try volume.create(
-                1, $0, mode: 0o600, umask: 0, flags: O_RDWR, caller: Volume.ownCaller, context)
+                1, $0, mode: 0o600, umask: 0, flags: O_RDWR, caller: .volume, context)
         }
         volume.noteHalfDone(made.file.handle.object(as: FileHandle.self).file)
         volume.release(made.file.handle, context)

@@ -39,14 +39,13 @@ import WardSystem
             #expect(ward_fcntl_int(ends.1, F_SETFL, O_NONBLOCK) == 0)
             // So that the machine's load changes nothing: no worker starves, each request is quick,
             // and the worker that serves alone goes on.
-            let alone = LoneServing(watchNanoseconds: 20_000_000) { _ in
+            let sole = SoleWorker(watchNanoseconds: 20_000_000) { _ in
                 ThreadUse(isRunnable: false, nanoseconds: 0, turns: 0)
             }
             share = DeviceShare(
-                device: ends.1, spinningDevice: -1, alone: alone,
-                pace: ServingPace(quickNanoseconds: .max))
-            share.alone.mayGiveWay.store(
-                share.maySpin && GivingWay.isPossible(), ordering: .sequentiallyConsistent)
+                device: ends.1, pollingDevice: -1, sole: sole, quickNanoseconds: .max)
+            share.sole.mayYield.store(
+                share.maySpareWorkers && Yielding.isPossible(), ordering: .sequentiallyConsistent)
         }
 
         func begin() throws {
@@ -73,7 +72,7 @@ import WardSystem
                             progress.met.load(ordering: .relaxed) != .max, ordering: .relaxed)
                         channel.complete(request.header.unique)
                     }
-                    share.alone.workerEnds()
+                    share.sole.workerEnds()
                     ends.policies.withLock { $0.append(sched_getscheduler(0)) }
                 }
                 threads.withLock { $0.append(thread) }
@@ -111,14 +110,14 @@ import WardSystem
         }
 
         var isServedAlone: Bool {
-            share.alone.isServed(by: 0) || share.alone.isServed(by: 1)
+            share.sole.isServed(by: 0) || share.sole.isServed(by: 1)
         }
 
-        var givesWay: Bool { share.alone.turn.load(ordering: .relaxed) & 1 == 1 }
+        var givesWay: Bool { share.sole.turn.load(ordering: .relaxed) & 1 == 1 }
 
         /// One worker serves alone, and gives way if it may.
         private var isFollowed: Bool {
-            isServedAlone && (givesWay || !share.alone.mayGiveWay.load(ordering: .relaxed))
+            isServedAlone && (givesWay || !share.sole.mayYield.load(ordering: .relaxed))
         }
 
         /// Asks, one request after the other, until one worker serves alone. Calls `between` after
@@ -132,14 +131,14 @@ import WardSystem
                 asked += 1
                 // On a busy machine the worker gets no further than the answer before the next
                 // request is there.
-                if asked % (ServingPace.mostWaiting / 2) == 0 { usleep(200) }
+                if asked % (ServingLimits.mostWaiting / 2) == 0 { usleep(200) }
             }
         }
     }
 
     private func using(_ body: (Device) throws -> Void) throws {
         let device = try Device()
-        guard device.share.maySpin else { return }
+        guard device.share.maySpareWorkers else { return }
         try device.begin()
         defer { device.end() }
         try body(device)

@@ -12,7 +12,7 @@ import WardTestSupport
 @Suite struct GivingWayTests {
     @Test("a worker gives way while requests come one after the other, but for a few")
     func serial() {
-        var mix = RequestMix()
+        var mix = ConcurrencyWindow()
         for _ in 1..<64 { mix.note(isShared: false) }
         #expect(!mix.isSerial)
         mix.note(isShared: false)
@@ -31,7 +31,7 @@ import WardTestSupport
 
     @Test("that several programs ask at once is noticed at the fourth such request")
     func shared() {
-        var mix = RequestMix()
+        var mix = ConcurrencyWindow()
         for _ in 0..<64 { mix.note(isShared: false) }
         for _ in 0..<3 { mix.note(isShared: true) }
         #expect(mix.isSerial)
@@ -48,28 +48,31 @@ import WardTestSupport
         var uses: [Int32: ThreadUse] = [
             1: use(true, 10, 1), 2: use(true, 10, 1), 3: use(false, 10, 1), 4: use(true, 10, 1),
         ]
-        var starvation = Starvation()
-        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [5])
+        var starvation = Starvation(intervalNanoseconds: 5_000_000)
+        func find(_ threads: [Int32]) -> [Int32] {
+            starvation.find(threads.map { ThreadSample(thread: $0, use: uses[$0]) })
+        }
+        #expect(find([1, 2, 3, 4, 5]) == [5])
         uses[2] = use(true, 11, 1)
         uses[4] = use(true, 10, 2)
-        #expect(starvation.find([1, 2, 3, 4, 5], use: { uses[$0] }) == [1, 5])
+        #expect(find([1, 2, 3, 4, 5]) == [1, 5])
         // A thread that the last look left out is not judged by an older look.
-        #expect(starvation.find([2], use: { uses[$0] }) == [2])
-        #expect(starvation.find([1, 2], use: { uses[$0] }) == [2])
+        #expect(find([2]) == [2])
+        #expect(find([1, 2]) == [2])
         // Thread 2 waits for nearly all of the interval; thread 1 waits often, and as long as it
         // runs.
-        let half = UInt64(Starvation.intervalNanoseconds / 2)
+        let half = starvation.intervalNanoseconds / 2
         uses[2] = ThreadUse(
             isRunnable: false, nanoseconds: 11 + half / 8, waitedNanoseconds: half + 1, turns: 3)
         uses[1] = ThreadUse(
             isRunnable: true, nanoseconds: 10 + half, waitedNanoseconds: half + 1, turns: 300)
-        #expect(starvation.find([1, 2], use: { uses[$0] }) == [2])
+        #expect(find([1, 2]) == [2])
     }
 
     @Test("the pause gets longer while it is in vain, and short again after a good time")
     func pause() {
-        var starvation = Starvation()
-        let first = Starvation.firstPauseNanoseconds
+        var starvation = Starvation(intervalNanoseconds: 5_000_000)
+        let first = ServingLimits.firstPauseNanoseconds
         var now = 100 * first
         var pauses: [UInt64] = []
         for _ in 0..<12 {
@@ -77,7 +80,7 @@ import WardTestSupport
             now += pauses.last! * first + first / 10
         }
         #expect(pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 640, 640])
-        #expect(640 * first == Starvation.longestPauseNanoseconds)
+        #expect(640 * first == ServingLimits.longestPauseNanoseconds)
         now += 10000 * first
         #expect(starvation.pauseNanoseconds(at: now) == first)
     }
@@ -111,7 +114,7 @@ import WardTestSupport
 
     @Test("a thread that gives way starts others that don't, where it may", .onQuietMachine)
     func threads() throws {
-        let mayUndo = GivingWay.isPossible()
+        let mayUndo = Yielding.isPossible()
         try SystemThread("giving-way") {
             #expect(ward_give_way(1) == 0)
             #expect(sched_getscheduler(0) == idlePolicy)
@@ -183,7 +186,7 @@ import WardTestSupport
         "who gives way beside a program that does not stop computing is found, and runs again",
         .onQuietMachine)
     func beside() throws {
-        guard GivingWay.isPossible() else {
+        guard Yielding.isPossible() else {
             // A worker that can't undo it, or can't be seen to starve, never gives way.
             try SystemThread("not-possible") {
                 let isUndone = ward_give_way(1) == 0 && ward_give_way(0) == 0
@@ -200,7 +203,7 @@ import WardTestSupport
                 ward_give_way(1) == 0
             else { return cpu.store(-2, ordering: .releasing) }
             courteous.thread.store(ward_gettid(), ordering: .relaxed)
-            courteous.givesWay.store(true, ordering: .sequentiallyConsistent)
+            courteous.yields.store(true, ordering: .sequentiallyConsistent)
             cpu.store(own, ordering: .releasing)
             while !isEnding.load(ordering: .relaxed) {}
         }
@@ -217,21 +220,21 @@ import WardTestSupport
         }
         try #require(cpu.load(ordering: .acquiring) >= 0)
         let share = RingShare(device: -1, queues: 1)
-        share.mayGiveWay.store(true, ordering: .relaxed)
+        share.mayYield.store(true, ordering: .relaxed)
         let watch = RingWatch(share, workers: { [courteous, other] }, needOthers: { _ in })
-        var starvation = Starvation()
+        var policy = ServingPolicy(machine: share.machine)
         let now = SystemClock.nanoseconds()
         let number = courteous.thread.load(ordering: .relaxed)
         while ward_thread_gives_way(number) != 0 {
-            usleep(UInt32(Starvation.intervalNanoseconds / 1000))
-            watch.endStarvation(&starvation, now)
+            usleep(UInt32(share.machine.starvationNanoseconds / 1000))
+            watch.endStarvation(&policy, now)
         }
         #expect(sched_getscheduler(number) == SCHED_OTHER)
-        let givesWay = courteous.givesWay.load(ordering: .sequentiallyConsistent)
+        let givesWay = courteous.yields.load(ordering: .sequentiallyConsistent)
         #expect(!givesWay)
         // No worker of this connection gives way again at once.
-        let from = share.mayGiveWayFrom.load(ordering: .relaxed)
-        #expect(from == now + Starvation.firstPauseNanoseconds)
+        let from = share.notBefore.load(ordering: .relaxed)
+        #expect(from == now + ServingLimits.firstPauseNanoseconds)
         let before = try #require(ThreadUse.read(ofThread: number))
         while ThreadUse.read(ofThread: number)?.nanoseconds == before.nanoseconds { usleep(1000) }
     }

@@ -17,7 +17,7 @@ import WardTestSupport
     /// Two workers: one serves alone without a pause and wants to give way; the other rests, and so
     /// is on watch.
     private final class Serving: Sendable {
-        let alone: LoneServing
+        let alone: SoleWorker
         let thread = Atomic<Int32>(0)
         let wants = Atomic<Bool>(true)
         let served = Atomic<UInt64>(0)
@@ -36,18 +36,18 @@ import WardTestSupport
         ) {
             // Ten seconds: on a busy machine a test's worker may be freed twice within a shorter
             // time.
-            alone = LoneServing(freedNanoseconds: 10_000_000_000, use: use)
+            alone = SoleWorker(freedNanoseconds: 10_000_000_000, use: use)
         }
 
         /// `cpu`: where the worker that serves runs; nil: anywhere.
         func run(cpu: UInt32? = nil, _ body: () throws -> Void) throws {
-            alone.mayGiveWay.store(GivingWay.isPossible(), ordering: .sequentiallyConsistent)
+            alone.mayYield.store(Yielding.isPossible(), ordering: .sequentiallyConsistent)
             let owner = try SystemThread("serves") { [self] in
                 thread.store(ward_gettid(), ordering: .sequentiallyConsistent)
                 while !isEnding.load(ordering: .relaxed) {
                     // A pause of this machine ends the serving alone.
                     if !alone.isServed(by: 0) { _ = alone.begin(0) }
-                    alone.wantsToGiveWay.store(wants.load(ordering: .relaxed), ordering: .relaxed)
+                    alone.wishesToYield.store(wants.load(ordering: .relaxed), ordering: .relaxed)
                     alone.noteBeat(isServing: true)
                     if served.load(ordering: .relaxed) % 256 == 0 {
                         // Repeated, because the end of a turn undoes the binding.
@@ -92,7 +92,7 @@ import WardTestSupport
         /// Pauses as a lock does, but tries until it succeeds: on a busy machine the serving worker
         /// may be kept from running.
         func pauseForAnHour() {
-            while !alone.pauseGivingWay(nanoseconds: 3_600_000_000_000) {}
+            while !alone.pauseYielding(nanoseconds: 3_600_000_000_000) {}
         }
 
         /// Waits up to ten seconds: a thread that waited for the worker while it bound itself may
@@ -114,7 +114,7 @@ import WardTestSupport
     func wants() throws {
         let serving = Serving()
         try serving.run {
-            guard GivingWay.isPossible() else {
+            guard Yielding.isPossible() else {
                 usleep(20_000)
                 #expect(serving.policy != Self.idlePolicy)
                 return
@@ -130,19 +130,19 @@ import WardTestSupport
 
     @Test("when nobody serves alone any more it is an ordinary thread")
     func ends() throws {
-        guard GivingWay.isPossible() else { return }
+        guard Yielding.isPossible() else { return }
         let serving = Serving()
         try serving.run { serving.wait(untilGivingWay: true) }
         let turn = serving.alone.turn.load(ordering: .sequentiallyConsistent)
         #expect(turn & 1 == 0)
         // An owner that sleeps, as at the device, so that it never calls `end`.
-        let alone = LoneServing()
-        alone.mayGiveWay.store(true, ordering: .relaxed)
+        let alone = SoleWorker()
+        alone.mayYield.store(true, ordering: .relaxed)
         let isEnding = Atomic<Bool>(false)
         let number = Atomic<Int32>(0)
         let owner = try SystemThread("sleeps") {
             #expect(alone.begin(0))
-            alone.wantsToGiveWay.store(true, ordering: .relaxed)
+            alone.wishesToYield.store(true, ordering: .relaxed)
             number.store(ward_gettid(), ordering: .sequentiallyConsistent)
             while !isEnding.load(ordering: .relaxed) { usleep(1000) }
         }
@@ -157,7 +157,7 @@ import WardTestSupport
 
     @Test("from the beginning of a lock nobody gives way for a while")
     func lock() throws {
-        guard GivingWay.isPossible() else { return }
+        guard Yielding.isPossible() else { return }
         let serving = Serving()
         try serving.run {
             serving.wait(untilGivingWay: true)
@@ -176,7 +176,7 @@ import WardTestSupport
 
     @Test("with the end of giving way that of the binding comes, and no other follows")
     func unbinds() throws {
-        guard GivingWay.isPossible(), let cpu = Self.cpu else { return }
+        guard Yielding.isPossible(), let cpu = Self.cpu else { return }
         for _ in 0..<20 {
             let serving = Serving()
             try serving.run {
@@ -219,7 +219,7 @@ import WardTestSupport
 
     @Test("beside a program that does not stop computing it is an ordinary thread again")
     func starved() throws {
-        guard GivingWay.isPossible(), let cpu = Self.cpu else { return }
+        guard Yielding.isPossible(), let cpu = Self.cpu else { return }
         let serving = Serving(use: ThreadUse.read(ofThread:))
         try serving.run(cpu: cpu) {
             serving.wait(untilGivingWay: true)
@@ -236,7 +236,7 @@ import WardTestSupport
         "kept from running at a request that nobody waits behind it is freed, and gives way again only after it; the second time soon after is starvation"
     )
     func freed() throws {
-        guard GivingWay.isPossible() else { return }
+        guard Yielding.isPossible() else { return }
         let isRunnable = Atomic<Bool>(false)
         let runs = Atomic<Bool>(false)
         let looks = Atomic<UInt64>(0)
@@ -288,7 +288,7 @@ import WardTestSupport
 
     @Test("what it waited for before it gave way is no starvation")
     func startsAfresh() throws {
-        guard GivingWay.isPossible() else { return }
+        guard Yielding.isPossible() else { return }
         let waited = Atomic<UInt64>(0)
         let looks = Atomic<Int>(0)
         let starves = Atomic<Bool>(false)
@@ -309,7 +309,7 @@ import WardTestSupport
             serving.wait(untilGivingWay: true)
             awaitLooks(2)
             serving.wants.store(false, ordering: .relaxed)
-            while serving.alone.wantsToGiveWay.load(ordering: .sequentiallyConsistent) {
+            while serving.alone.wishesToYield.load(ordering: .sequentiallyConsistent) {
                 usleep(100)
             }
             // Waits for the end of a look that began before `wants` changed: it may have read the
@@ -376,25 +376,36 @@ import WardTestSupport
         #expect(program.go(to: first))
         try SystemThread("follows") {
             let all = ward_cpu_count()
-            var following = ProgramFollowing()
-            func follow(_ program: UInt32, turn: UInt32 = 1) -> Bool {
-                following.follow(program, turn: turn) {
+            var following = FollowedProgram()
+            func follow(
+                _ program: UInt32, turn: UInt32 = 1,
+                bind: (UInt32) -> ServingEvent.Binding = {
                     ward_run_on_cpu($0) == 0 ? .done : .impossible
                 }
+            ) -> Bool {
+                guard following.isLookUpDue(program, turn: turn) else { return true }
+                guard let cpu = Yielding.cpu(of: program) else { return false }
+                guard following.isElsewhere(than: cpu) else { return true }
+                switch bind(cpu) {
+                case .done: following.noteBinding(to: cpu, turn: turn)
+                case .notNow: following.end()
+                case .impossible: return false
+                }
+                return true
             }
-            #expect(ProgramFollowing.cpu(of: UInt32(number)) == UInt32(first))
+            #expect(Yielding.cpu(of: UInt32(number)) == UInt32(first))
             // The kernel itself, and a process that does not exist.
             for (stranger, mayGoOn) in [(0, true), (.max, false)] as [(UInt32, Bool)] {
-                #expect(ProgramFollowing.cpu(of: stranger) == nil)
+                #expect(Yielding.cpu(of: stranger) == nil)
                 #expect(follow(stranger) == mayGoOn)
                 #expect(!following.isOn && ward_cpu_count() == all)
                 following.end()
             }
             // The program's CPU is forbidden; then: the worker no longer gives way.
-            #expect(!following.follow(UInt32(number), turn: 1) { _ in .impossible })
+            #expect(!follow(UInt32(number)) { _ in .impossible })
             #expect(!following.isOn)
             following.end()
-            #expect(following.follow(UInt32(number), turn: 1) { _ in .notNow })
+            #expect(follow(UInt32(number)) { _ in .notNow })
             #expect(!following.isOn)
             #expect(follow(UInt32(number)))
             #expect(following.isOn && ward_cpu_count() == 1 && ward_is_bound() != 0)
@@ -411,7 +422,7 @@ import WardTestSupport
             #expect(ward_cpu_of_thread(ward_gettid()) == Int32(last))
             // A program whose request is found each time may still be awake on another CPU.
             #expect(program.go(to: first))
-            for _ in 0..<ProgramFollowing.requestsBetweenLookUps {
+            for _ in 0..<ServingLimits.requestsBetweenLookUps {
                 following.noteLook(found: true)
                 #expect(follow(UInt32(number)))
             }
@@ -427,7 +438,7 @@ import WardTestSupport
 
     @Test("what a worker that was made to give way starts does not")
     func starts() throws {
-        guard GivingWay.isPossible() else { return }
+        guard Yielding.isPossible() else { return }
         let number = Atomic<Int32>(0)
         let policy = Atomic<Int32>(-1)
         let mayStart = Atomic<Bool>(false)

@@ -10,7 +10,7 @@ import WardSystem
 @Suite struct LoneServingTests {
     /// Starts worker `number`, which rests; `isBack` is set when `rest` returns.
     private func resting(
-        _ alone: LoneServing, _ number: Int, _ isBack: Flag,
+        _ alone: SoleWorker, _ number: Int, _ isBack: Flag,
         isAnotherThere: @escaping @Sendable () -> Bool = { true }
     ) throws -> SystemThread {
         try SystemThread("rests") {
@@ -22,7 +22,7 @@ import WardSystem
     }
 
     /// Starts workers 1 to `count`, which rest.
-    private func resting(_ alone: LoneServing, count: Int) throws -> ([SystemThread], [Flag]) {
+    private func resting(_ alone: SoleWorker, count: Int) throws -> ([SystemThread], [Flag]) {
         let flags = (0..<count).map { _ in Flag() }
         let threads = try flags.enumerated().map { try resting(alone, $0.offset + 1, $0.element) }
         return (threads, flags)
@@ -39,7 +39,7 @@ import WardSystem
 
     @Test("One at a time; whoever serves alone is not kept from the device")
     func oneAtATime() {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         #expect(!alone.isServedByOther(than: 0))
         #expect(alone.begin(0))
         #expect(!alone.begin(1))
@@ -59,7 +59,7 @@ import WardSystem
 
     @Test("The end brings all back, whoever rests")
     func end() throws {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         #expect(alone.begin(0))
         let (threads, flags) = try resting(alone, count: 4)
         alone.end()
@@ -70,7 +70,7 @@ import WardSystem
 
     @Test("Whoever takes long is left alone until another request waits")
     func long() throws {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         #expect(alone.begin(0))
         alone.noteBeat(isServing: true)
         let looks = Looks()
@@ -91,7 +91,7 @@ import WardSystem
         "A request that is not answered while another one waits brings all back; who hung finds out"
     )
     func stuck() throws {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         #expect(alone.begin(0))
         alone.noteBeat(isServing: true)
         let (threads, _) = try resting(alone, count: 3)
@@ -102,7 +102,7 @@ import WardSystem
 
     @Test("Where nothing comes any more all go back to the device")
     func idle() throws {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         #expect(alone.begin(0))
         alone.noteBeat(isServing: true)
         alone.noteBeat(isServing: false)
@@ -113,7 +113,7 @@ import WardSystem
 
     @Test("Who keeps up is left alone, whatever the others' threads do")
     func keepsUp() throws {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         #expect(alone.begin(0))
         let flag = Flag()
         let thread = try resting(alone, 1, flag)
@@ -136,7 +136,7 @@ import WardSystem
 
     @Test("A thread that sleeps at the device is sent away")
     func sentAway() throws {
-        let alone = LoneServing()
+        let alone = SoleWorker()
         var ends: [Int32] = [0, 0]
         #expect(pipe(&ends) == 0)
         defer { ends.forEach { _ = close($0) } }
@@ -159,18 +159,21 @@ import WardSystem
         alone.end()
     }
 
-    // MARK: ServingPace
+    // MARK: SoleWorkerScore
 
     /// Serves `count` requests in a row, each `nanoseconds` long.
     private func serve(
-        _ pace: inout ServingPace, _ count: Int, nanoseconds: UInt64 = 5_000,
+        _ pace: inout SoleWorkerScore, _ count: Int, waits: Waits = Waits(),
+        nanoseconds: UInt64 = 5_000,
         hadWaited: Bool = false, isSync: Bool = false, isLarge: Bool = false,
         during body: () -> Void = {}
     ) {
         for _ in 0..<count {
-            pace.begin(1_000_000, hadWaited: hadWaited, isSync: isSync, isLarge: isLarge)
+            pace.begin(
+                1_000_000, hadWaited: hadWaited, isSync: isSync, isLarge: isLarge,
+                waits: pace.needsWaits ? waits.read() : 0)
             body()
-            pace.end(1_000_000 + nanoseconds)
+            if pace.end(1_000_000 + nanoseconds) { pace.noteWaits(waits.read()) }
         }
     }
 
@@ -179,11 +182,9 @@ import WardSystem
         let count = Atomic<Int>(0)
         let asked = Atomic<Int>(0)
 
-        func pace() -> ServingPace {
-            ServingPace(waits: {
-                self.asked.add(1, ordering: .relaxed)
-                return self.count.load(ordering: .relaxed)
-            })
+        func read() -> Int {
+            asked.add(1, ordering: .relaxed)
+            return count.load(ordering: .relaxed)
         }
 
         func wait() { count.add(1, ordering: .relaxed) }
@@ -193,7 +194,7 @@ import WardSystem
         "Quick requests one after the other suffice for one worker; a slow one now and then does not change that"
     )
     func quickRequests() {
-        var pace = ServingPace()
+        var pace = SoleWorkerScore()
         #expect(!pace.sufficesAlone)
         serve(&pace, 63)
         #expect(!pace.sufficesAlone)
@@ -206,7 +207,7 @@ import WardSystem
 
     @Test("A request that may have waited for a disk is told from others, until the next one")
     func slowRequest() {
-        var pace = ServingPace()
+        var pace = SoleWorkerScore()
         #expect(!pace.wasSlow)
         serve(&pace, 1, nanoseconds: 39_000)
         #expect(!pace.wasSlow)
@@ -219,17 +220,17 @@ import WardSystem
     @Test("Slow requests, and a queue that grows longer than it is served, need the others")
     func slowRequests() {
         let waits = Waits()
-        var pace = waits.pace()
-        serve(&pace, 1000)
-        serve(&pace, 8, nanoseconds: 100_000) { waits.wait() }
+        var pace = SoleWorkerScore()
+        serve(&pace, 1000, waits: waits)
+        serve(&pace, 8, waits: waits, nanoseconds: 100_000) { waits.wait() }
         #expect(pace.needsOthers)
-        serve(&pace, 1000)
+        serve(&pace, 1000, waits: waits)
         #expect(pace.sufficesAlone)
         // Each request was there before the worker asked for it. Eight of them are too few to
         // conclude.
-        serve(&pace, 8, hadWaited: true)
+        serve(&pace, 8, waits: waits, hadWaited: true)
         #expect(pace.sufficesAlone)
-        serve(&pace, 8, hadWaited: true)
+        serve(&pace, 8, waits: waits, hadWaited: true)
         #expect(pace.needsOthers)
     }
 
@@ -238,37 +239,38 @@ import WardSystem
     )
     func slowMachine() {
         let waits = Waits()
-        var pace = waits.pace()
-        serve(&pace, 70, nanoseconds: 150_000)
+        var pace = SoleWorkerScore()
+        serve(&pace, 70, waits: waits, nanoseconds: 150_000)
         #expect(pace.sufficesAlone && !pace.wasSlow)
         // But requests that others could do a part of, that take half a millisecond, or that queue
         // need the others.
         for isLarge in [true, false] {
             var pace = pace
-            serve(&pace, 8, nanoseconds: isLarge ? 150_000 : 500_000, isLarge: isLarge)
+            serve(
+                &pace, 8, waits: waits, nanoseconds: isLarge ? 150_000 : 500_000, isLarge: isLarge)
             #expect(pace.needsOthers && pace.wasSlow)
         }
         var queue = pace
-        serve(&queue, 16, nanoseconds: 150_000, hadWaited: true)
+        serve(&queue, 16, waits: waits, nanoseconds: 150_000, hadWaited: true)
         #expect(queue.needsOthers)
-        serve(&pace, 8, nanoseconds: 150_000) { waits.wait() }
+        serve(&pace, 8, waits: waits, nanoseconds: 150_000) { waits.wait() }
         #expect(pace.needsOthers && pace.wasSlow)
     }
 
     @Test("It is hardly asked whether a request waits where none is slow, and where all do")
     func asksSeldom() {
         let waits = Waits()
-        var pace = waits.pace()
-        serve(&pace, 1000)
+        var pace = SoleWorkerScore()
+        serve(&pace, 1000, waits: waits)
         #expect(waits.asked.load(ordering: .relaxed) == 0)
-        serve(&pace, 1000, nanoseconds: 150_000) { waits.wait() }
+        serve(&pace, 1000, waits: waits, nanoseconds: 150_000) { waits.wait() }
         #expect((2...2 * 1000 / 16).contains(waits.asked.load(ordering: .relaxed)))
         // After the last slow request the count is read for a few more.
-        serve(&pace, 100, nanoseconds: 150_000)
+        serve(&pace, 100, waits: waits, nanoseconds: 150_000)
         #expect(pace.sufficesAlone)
-        serve(&pace, 64)
+        serve(&pace, 64, waits: waits)
         let asked = waits.asked.load(ordering: .relaxed)
-        serve(&pace, 1000)
+        serve(&pace, 1000, waits: waits)
         #expect(waits.asked.load(ordering: .relaxed) == asked)
     }
 
@@ -291,7 +293,7 @@ import WardSystem
     @Test("Who syncs now and then is served by one worker, and who does every few requests by all")
     func syncs() {
         for (quick, isAlone) in [(1, false), (4, false), (5, true), (30, true)] {
-            var pace = ServingPace()
+            var pace = SoleWorkerScore()
             for _ in 0..<200 {
                 serve(&pace, quick)
                 serve(&pace, 1, nanoseconds: 5_000_000, isSync: true)
@@ -300,7 +302,7 @@ import WardSystem
             #expect(pace.sufficesAlone == isAlone, "\(quick)")
         }
         // Many syncs need the others, however quickly each was handed to another thread.
-        var pace = ServingPace()
+        var pace = SoleWorkerScore()
         serve(&pace, 1000)
         serve(&pace, 100, isSync: true)
         #expect(pace.needsOthers)
@@ -346,7 +348,7 @@ import WardSystem
 
     @Test("One program is one after a while without another, which the kernel is not")
     func oneProgram() {
-        let period = RecentPrograms.oneNanoseconds
+        let period = ServingLimits.oneProgramNanoseconds
         var programs = RecentPrograms()
         programs.note(7, at: 1000)
         #expect(!programs.isOne, "nobody knows yet")

@@ -6,6 +6,35 @@ import WardSystem
 
 /// Where the workers of FUSE over io_uring run (decision 0066).
 @Suite struct RingPlacementTests {
+    /// A worker of the queue of one CPU, on the calling thread.
+    private struct Worker {
+        private let placement: RingPlacement
+        private var policy = ServingPolicy(machine: .read())
+
+        init?(cpu: UInt16) {
+            guard let placement = RingPlacement(cpu: cpu) else { return nil }
+            self.placement = placement
+            _ = policy.decide(.ringBound)
+        }
+
+        mutating func follow(readBytes: Int) {
+            placement.perform(policy.decide(.ringRequestCame(readBytes: readBytes)), &policy)
+        }
+
+        mutating func noteRead(tookNanoseconds: UInt64) {
+            // Reads are timed while requests come one after the other.
+            for _ in 0..<64 {
+                _ = policy.decide(.companySeen(isShared: false, mayYield: false, yields: false))
+            }
+            let begun = policy.decide(.ringServiceBegins(hasMoved: false, yields: false))
+            if begun == .readClock {
+                _ = policy.decide(.clockRead(at: 1))
+                _ = policy.decide(.ringAnswered(at: 1 + tookNanoseconds))
+            }
+            placement.perform(policy.decide(.ringRequestEnded), &policy)
+        }
+    }
+
     /// Runs `body` on its own thread, because it changes where the thread may run. `cpu`: a CPU
     /// that the thread may be bound to.
     private func onThread(_ body: @escaping @Sendable (_ cpu: UInt16) -> Void) throws {
@@ -26,7 +55,7 @@ import WardSystem
     func follows() throws {
         try onThread { cpu in
             let all = ward_cpu_count()
-            guard var placement = RingPlacement(cpu: cpu) else {
+            guard var placement = Worker(cpu: cpu) else {
                 Issue.record("no CPU \(cpu)")
                 return
             }
@@ -36,7 +65,7 @@ import WardSystem
             for _ in 0..<3 {
                 placement.follow(readBytes: Request.largeBytes)
                 #expect(ward_cpu_count() == all)
-                for _ in 1..<RingPlacement.patience { placement.follow(readBytes: 0) }
+                for _ in 1..<ServingLimits.requestsElsewhere { placement.follow(readBytes: 0) }
                 #expect(ward_cpu_count() == all)
             }
             placement.follow(readBytes: 4096)
@@ -48,18 +77,19 @@ import WardSystem
     func waits() throws {
         try onThread { cpu in
             let all = ward_cpu_count()
-            guard var placement = RingPlacement(cpu: cpu) else {
+            guard var placement = Worker(cpu: cpu) else {
                 Issue.record("no CPU \(cpu)")
                 return
             }
-            placement.noteRead(tookNanoseconds: RingPlacement.waitNanoseconds - 1)
+            placement.follow(readBytes: 4096)
+            placement.noteRead(tookNanoseconds: ServingLimits.readWaitNanoseconds - 1)
             #expect(ward_cpu_count() == 1)
-            for _ in 0..<3 * RingPlacement.patience {
+            for _ in 0..<3 * ServingLimits.requestsElsewhere {
                 placement.follow(readBytes: 4096)
-                placement.noteRead(tookNanoseconds: RingPlacement.waitNanoseconds)
+                placement.noteRead(tookNanoseconds: ServingLimits.readWaitNanoseconds)
                 #expect(ward_cpu_count() == all)
             }
-            for _ in 1..<RingPlacement.patience {
+            for _ in 1..<ServingLimits.requestsElsewhere {
                 placement.follow(readBytes: 4096)
                 placement.noteRead(tookNanoseconds: 5000)
                 #expect(ward_cpu_count() == all)

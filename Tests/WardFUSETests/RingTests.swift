@@ -51,17 +51,17 @@ struct RingTests {
 
     @Test("a program has moved when its last request came by another queue")
     func settling() {
-        let settling = Settling()
-        #expect(!settling.hasMoved(77, to: 0))
-        #expect(!settling.hasMoved(77, to: 0))
-        #expect(settling.hasMoved(77, to: 1))
-        #expect(!settling.hasMoved(77, to: 1))
+        let recent = RecentQueues()
+        #expect(!recent.hasMoved(77, to: 0))
+        #expect(!recent.hasMoved(77, to: 0))
+        #expect(recent.hasMoved(77, to: 1))
+        #expect(!recent.hasMoved(77, to: 1))
         // Program 333 shares the slot of 77.
-        #expect(!settling.hasMoved(77 + 256, to: 0))
-        #expect(!settling.hasMoved(77, to: 0))
+        #expect(!recent.hasMoved(77 + 256, to: 0))
+        #expect(!recent.hasMoved(77, to: 0))
         // Requests of the kernel itself have program 0.
-        #expect(!settling.hasMoved(0, to: 0))
-        #expect(!settling.hasMoved(0, to: 1))
+        #expect(!recent.hasMoved(0, to: 0))
+        #expect(!recent.hasMoved(0, to: 1))
     }
 
     /// A ring entry, and its buffers as the kernel sees them.

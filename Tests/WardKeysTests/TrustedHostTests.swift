@@ -2,6 +2,7 @@ import Testing
 import WardCrypto
 import WardFormat
 import WardSystem
+import WardTrustedHosts
 
 @testable import WardKeys
 

@@ -10,7 +10,8 @@ struct LintProgramTests {
 
     init() throws {
         place = FileManager.default.temporaryDirectory.path + "/ward-lint-\(UUID().uuidString)"
-        built = try #require(TestEnvironment.builtProgram)
+        // Absolute: a link in another directory leads to it.
+        built = URL(fileURLWithPath: try #require(TestEnvironment.builtProgram)).path
         package = place + "/package"
         try FileManager.default.createDirectory(
             atPath: package, withIntermediateDirectories: true)

@@ -1,5 +1,6 @@
 import Foundation
 import Glibc
+import Testing
 
 /// Runs suites of this test program once more as the user `nobody`: mounts by fusermount3, files of
 /// one owner, no rights of root.
@@ -25,5 +26,13 @@ package enum OrdinaryUserRun {
                 "--testing-library", "swift-testing", "--filter", filter,
             ], environment: ProcessInfo.processInfo.environment, seconds: 1200)
         return (done.status, done.everything)
+    }
+}
+
+extension Trait where Self == ConditionTrait {
+    /// For suites that say the same of every user, and that `OrdinaryUserRun` runs as `nobody`:
+    /// root runs them with `WARD_TEST_ALL=1` alone.
+    package static var forOrdinaryUser: Self {
+        .enabled(if: User.usual.contains { $0.userID == geteuid() }, "it runs as nobody")
     }
 }

@@ -65,10 +65,10 @@ import WardSystem
         }
 
         private func stored(_ name: String, in parent: NodeID) throws -> String {
-            let id = try harness.volume.directoryState(of: harness.volume.node(parent)).id
+            let id = try harness.volume.backing.directoryState(of: harness.volume.node(parent)).id
             var out = [CChar](repeating: 0, count: 512)
             try harness.withName(name) { bytes throws(Errno) in
-                _ = try harness.volume.encryptName(bytes, in: id, to: &out)
+                _ = try harness.volume.keys.names.encrypt(bytes, in: id, to: &out)
             }
             return String(
                 decoding: out.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)

@@ -105,7 +105,7 @@ import WardSystem
         let links = harness.directory + "/ward.links/"
         func file(_ name: String) throws -> String {
             let (node, context) = (try harness.lookup(name).node, harness.context)
-            let stored = try harness.volume.withLink(of: harness.volume.node(node)) {
+            let stored = try harness.volume.backing.withLink(of: harness.volume.node(node)) {
                 directory, name throws(Errno) in
                 let count = try harness.volume.storage.readlinkat(
                     directory, name, context.sealed, 4096)

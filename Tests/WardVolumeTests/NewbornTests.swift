@@ -19,7 +19,7 @@ import WardSystem
             $0 = { descriptor in
                 guard
                     let inode = (try? volume.storage.fstat(descriptor)).map({ UInt64($0.st_ino) }),
-                    let root = try? volume.directoryDescriptor(of: volume.root)
+                    let root = try? volume.backing.directoryDescriptor(of: volume.root)
                 else { return }
                 var stored: [CChar] = []
                 try? volume.storage.list(root.rawValue) { entry in

@@ -153,12 +153,12 @@ import func WardTestSupport.comesTrue
             done.signal()
         }
         // Each thread is at one file; the other files are left.
-        for _ in 0..<Volume.invalidationThreads { isDropping.wait() }
+        for _ in 0..<Eviction.invalidationThreads { isDropping.wait() }
         // The drops hang: the unlock does not wait for them.
         try harness.unlock()
-        for _ in 0..<Volume.invalidationThreads { mayEnd.signal() }
+        for _ in 0..<Eviction.invalidationThreads { mayEnd.signal() }
         #expect(done.wait(timeout: .now() + 30) == .success)
-        #expect(kernel.dropped.count == Volume.invalidationThreads, "none after the unlock")
+        #expect(kernel.dropped.count == Eviction.invalidationThreads, "none after the unlock")
         for file in files[..<3] { #expect(try harness.read(file.handle, 0, 3) == [1, 2, 3]) }
         for _ in 0..<100 { mayEnd.signal() }
         harness.lock()

@@ -221,7 +221,9 @@ import WardSystem
         arguments: Planting.allCases, [false, true])
     func everyWalkEnds(planting: Planting, inDoubt: Bool) throws {
         try #require(!Self.places.isEmpty)
-        for place in Self.places {
+        // Zeros are data on every file system, and 20,000 pages of them take seconds: one place is
+        // enough.
+        for place in planting.hasManyZeros ? Self.places.prefix(1) : Self.places[...] {
             for (pageBytes, tellsHoles) in [(4096, true), (512, true), (512, false)] {
                 // Blocks of zeros need space, so they are planted only with small pages.
                 if planting.hasManyZeros, pageBytes == 4096 { continue }

@@ -596,9 +596,9 @@ extension VolumeHarness {
     }
 
     fileprivate func backingEntries(of name: String) throws -> [String] {
-        let state = try volume.directoryState(of: volume.root)
+        let state = try volume.backing.directoryState(of: volume.root)
         try withName(name) { name throws(Errno) in
-            _ = try volume.encryptName(name, in: state.id, to: context.nameA)
+            _ = try volume.keys.names.encrypt(name, in: state.id, to: context.nameA)
         }
         return try FileManager.default.contentsOfDirectory(
             atPath: directory + "/" + String(cString: context.nameA))

@@ -19,3 +19,9 @@ extension TransportChoice: ExpressibleByArgument {
         return choice
     }
 }
+
+extension RulesLeftOut: ExpressibleByArgument {
+    public init?(argument: String) { self.init(words: argument) }
+
+    public var defaultValueDescription: String { words }
+}

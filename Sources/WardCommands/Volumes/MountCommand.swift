@@ -132,6 +132,11 @@ struct MountSettings: ParsableArguments {
         help: ArgumentHelp(
             "Sync nothing: a power cut may take it all; for tests.", visibility: .private))
     var volatile = false
+    @Option(
+        help: ArgumentHelp(
+            "Rules by which the workers do not serve, for measurements: \(RulesLeftOut.known.joined(separator: ", ")).",
+            valueName: "rules", visibility: .private))
+    var withoutRules: RulesLeftOut?
 
     /// Each flag: its word, and where the settings and the daemon's options have it.
     static var flags:
@@ -173,6 +178,7 @@ struct MountRequest {
         }
         options.graceSeconds = settings.grace
         options.transport = transport
+        options.rulesLeftOut = settings.withoutRules
         do throws(Errno) {
             options.logPath = try settings.log.map { path throws(Errno) in
                 try Path.realParent(path)
@@ -226,6 +232,7 @@ struct MountRequest {
         if let grace = options.graceSeconds { words += ["--grace", "\(grace)"] }
         // Always given, because $WARD_TRANSPORT may name another one.
         words += ["--transport", options.transport.rawValue]
+        if let rules = options.rulesLeftOut { words += ["--without-rules", rules.words] }
         if let log = options.logPath { words += ["--log", log] }
         return words
     }

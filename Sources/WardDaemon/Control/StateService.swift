@@ -3,15 +3,15 @@ import WardControl
 /// Answers the second control socket of a mounted volume: the lock state, for programs in a
 /// sandbox.
 final class StateService: ControlHandler {
-    private let service: ControlService
+    private let status: StatusHandler
 
-    init(_ service: ControlService) { self.service = service }
+    init(_ status: StatusHandler) { self.status = status }
 
     func handle(_ method: ControlMethod, _ call: ControlCall) {
         if method == .status {
-            service.tellStatus(call, narrowed: true)
+            status.tell(call, narrowed: true)
         } else {
-            service.monitor(call, narrowed: true)
+            status.monitor(call, narrowed: true)
         }
     }
 }

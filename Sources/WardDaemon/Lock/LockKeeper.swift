@@ -291,7 +291,7 @@ final class LockKeeper: @unchecked Sendable {
     ) -> Int {
         // From here on workers do not yield the CPU to programs: a yielding one could hold a file's
         // lock.
-        connection.stopGivingWay()
+        connection.stopYielding()
         flusher.end()
         flusher.assist()
         let report = evict(classes, keepOpenFiles: kept, deadline: LockKeeper.evictionDeadline)

@@ -32,6 +32,8 @@ public struct MountOptions: Sendable {
     public var isVolatile = false
     /// The transport of the kernel's requests.
     public var transport = TransportChoice.auto
+    /// The rules by which workers do not serve.
+    public var rulesLeftOut: RulesLeftOut?
     /// The log file; nil for standard error in the foreground, else the journal, else a file in the
     /// state directory.
     public var logPath: String?
@@ -51,6 +53,7 @@ public struct MountOptions: Sendable {
         options.readOnly = readOnly
         options.sharedStorage = sharedStorage
         options.transport = transport.transport
+        if let rulesLeftOut { options.rules.subtract(rulesLeftOut.rules) }
         return options
     }
 }
@@ -69,6 +72,22 @@ public enum TransportChoice: String, Sendable, CaseIterable {
         case .ioUring: .ioUring
         }
     }
+}
+
+/// Rules by which workers do not serve, so that a measurement shows what each brings.
+public struct RulesLeftOut: Sendable, Equatable {
+    let rules: ServingRules
+
+    /// Takes a list such as "yield,poll". Nil where a word names no rule (`ServingRules.names`).
+    public init?(words: String) {
+        guard let rules = ServingRules(words: words) else { return nil }
+        self.rules = rules
+    }
+
+    public var words: String { rules.words.joined(separator: ",") }
+
+    /// The words of all rules.
+    public static let known = ServingRules.all.words
 }
 
 /// The description of a mount that answers.

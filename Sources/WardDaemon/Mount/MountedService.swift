@@ -3,7 +3,6 @@ import Glibc
 import Synchronization
 import WardControl
 import WardFUSE
-import WardFormat
 import WardKeys
 import WardSystem
 import WardVolume
@@ -14,22 +13,14 @@ final class MountedService: @unchecked Sendable {
 
     let info: MountedInfo
     private let options: MountOptions
-    private let uuid: String
     private let log: LogWriter
     private let hub: EventHub
     private let volume: Volume
     private let connection: FUSEConnection
     private let maintenance: Maintenance
     private let keeper: LockKeeper
-    private let service: ControlService
-    private let server: ControlServer
-    private let stateService: StateService
-    /// The server of the state socket, for programs in a sandbox.
-    private let stateServer: ControlServer
-    private let watchdog: WatchdogProcess?
-    private let sessionWatch: SessionWatchProcess
-    private let processGuard: ProcessGuard
-    private let alarm = Alarm()
+    private let servers: MountServers
+    private let helpers: MountHelpers
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
@@ -43,33 +34,21 @@ final class MountedService: @unchecked Sendable {
         let opened = try OpenedKeys.open(
             options, placement, manualClock: options.manualClock ? .manual { time.now } : nil)
         let store = opened.store
-        uuid = store.parameters.uuidString
         log = try LogWriter(options, fallbackPath: store.stateDirectory.logPath)
         hub = EventHub(log: log)
         let fillable = options.manualClock ? FillableStorage() : nil
         for note in opened.notes { log.write(.warning, note) }
-        do throws(VolumeOpenError) {
-            volume = try Volume(
-                backingPath: placement.volumePath, parameters: store.parameters,
-                volumeKey: opened.volumeKey, keyring: opened.keyring, readOnly: options.readOnly,
-                isCopy: options.acceptsOlderGeneration,
-                kernelKeepsContent: !options.sharedStorage, observer: hub,
-                storage: fillable ?? PosixStorage())
+        do throws(DaemonError) {
+            volume = try opened.makeVolume(options, placement, hub, fillable ?? PosixStorage())
+            connection = try MountedService.mount(volume, options, placement)
         } catch {
             log.stop()
-            throw DaemonError(error, volumePath: options.volumePath)
+            throw error
         }
-        do throws(FUSEError) {
-            connection = try FUSEConnection.mount(options.forFUSE(placement))
-        } catch {
-            try? volume.close()
-            log.stop()
-            throw DaemonError(error)
-        }
-        volume.setNotifier(connection)
-        let noteHelper: @Sendable (String) -> Void = { [log] in log.write(.warning, $0) }
-        watchdog = WatchdogProcess(
-            connection, volumePath: placement.volumePath, alarm: alarm, report: noteHelper)
+        let alarm = Alarm()
+        let watchdog = WatchdogProcess(
+            connection, volumePath: placement.volumePath, alarm: alarm,
+            report: { [log] in log.write(.warning, $0) })
         maintenance = Maintenance(volume: volume, log: log)
         let machine = LockStateMachine(
             hasPasscode: store.hasPasscode, userInactivePeriod: store.policy.userInactivePeriod,
@@ -80,43 +59,19 @@ final class MountedService: @unchecked Sendable {
             maintenance: maintenance, connections: connections,
             flusher: PageFlusher(volume: volume, connection: connection))
         let ending = Ending()
-        service = ControlService(
-            options: options, placement: placement, store: store, volume: volume, keeper: keeper,
-            connections: connections, maintenance: maintenance, time: time, fillable: fillable,
-            hub: hub,
-            deviceMinor: connection.connectionID,
-            describeConnection: { [connection] status in
-                status.transport = connection.transport.rawValue
-                status.requests = connection.requestCounts.map {
-                    RequestCount(name: $0.name, count: $0.count)
-                }
-            }
-        ) { force in ending.owner?.end(force: force) }
-        let record = MountedVolume(
-            uuid: uuid, volume: placement.volumePath, mountpoint: connection.mountPoint,
-            pid: Int(getpid()), device: connection.connectionID, socket: "")
-        let presence = ControlPresence(
-            in: runtime, record: record, changed: MountedService.tell(log, hub, keeper))
-        // Its loss locks nothing, so it is not reported.
-        let statePresence = ControlPresence(.state, in: runtime, record: record) { _ in }
-        info = MountedInfo(
-            uuid: uuid, volumePath: placement.volumePath, mountPoint: connection.mountPoint,
-            socketPath: presence.socketPath, state: machine.state.rawName)
-        stateService = StateService(service)
-        volume.setVirtualAttributes { presence.socketPath }
-        volume.answerMountAttributes { [service] (name, caller, isRoot) throws(Errno) in
-            let endpoints = presence.endpoint.map {
-                ControlEndpoints(control: $0, state: statePresence.endpoint)
-            }
-            return try service.mountAttribute(name, caller, isRoot: isRoot, endpoints)
-        }
+        let service = MountedService.makeService(
+            MountParts(
+                options: options, placement: placement, store: store, volume: volume,
+                keeper: keeper, connections: connections, maintenance: maintenance, time: time,
+                fillable: fillable, hub: hub), connection, ending)
         do throws(ControlError) {
-            server = try ControlServer(
-                presence: presence, version: WardVersion.current, handler: service,
-                reserve: MountedService.lowestDescriptor())
-            stateServer = try ControlServer(
-                presence: statePresence, version: WardVersion.current,
-                methods: StateInterface.methods, handler: stateService)
+            servers = try MountServers(
+                service, in: runtime,
+                record: MountedVolume(
+                    uuid: store.parameters.uuidString, volume: placement.volumePath,
+                    mountpoint: connection.mountPoint, pid: Int(getpid()),
+                    device: connection.connectionID, socket: ""),
+                changed: MountedService.tell(log, hub, keeper))
         } catch {
             watchdog?.stop()
             try? connection.unmount(lazy: true)
@@ -124,32 +79,72 @@ final class MountedService: @unchecked Sendable {
             log.stop()
             throw DaemonError(error)
         }
-        maintenance.everyInterval { [weak service, weak server, weak stateServer] in
-            service?.noteHostUseLater()
-            server?.lookAfterPresence()
-            stateServer?.lookAfterPresence()
-        }
+        info = MountedInfo(
+            uuid: store.parameters.uuidString, volumePath: placement.volumePath,
+            mountPoint: connection.mountPoint, socketPath: servers.socketPath,
+            state: machine.state.rawName)
         // Last, because it is a client of the server.
-        sessionWatch = SessionWatchProcess(
-            server: server, mountPoint: connection.mountPoint,
-            // Root's volumes belong to the machine, not to a session.
-            wishes: SessionWatchProcess.Wishes(
-                screen: options.locksWithScreen,
-                logout: !options.ignoresLogout && geteuid() != 0),
-            hub: hub, alarm: alarm, report: noteHelper)
-        processGuard = ProcessGuard(
-            [watchdog?.process, sessionWatch.keptProcess].compactMap { $0 }, alarm: alarm)
-        service.watch(sessionWatch)
+        helpers = MountHelpers(
+            watchdog, server: servers.control, mountPoint: connection.mountPoint, options, hub, log,
+            alarm)
+        connect(alarm, ending)
+        tellMounted()
+        if machine.state == .noPasscode { maintenance.mend() }
+    }
+
+    // MARK: Putting together
+
+    /// Mounts, and lets the volume tell the kernel what changes. Closes the volume after a failure.
+    private static func mount(
+        _ volume: Volume, _ options: MountOptions, _ placement: Placement
+    ) throws(DaemonError) -> FUSEConnection {
+        do throws(FUSEError) {
+            let connection = try FUSEConnection.mount(options.forFUSE(placement))
+            volume.setNotifier(connection)
+            return connection
+        } catch {
+            try? volume.close()
+            throw DaemonError(error)
+        }
+    }
+
+    private static func makeService(
+        _ parts: MountParts, _ connection: FUSEConnection, _ ending: Ending
+    ) -> ControlService {
+        ControlService(
+            parts, deviceMinor: connection.connectionID,
+            describeConnection: { [connection] status in
+                status.transport = connection.transport.rawValue
+                status.requests = connection.requestCounts.map {
+                    RequestCount(name: $0.name, count: $0.count)
+                }
+            }
+        ) { force in ending.owner?.end(force: force) }
+    }
+
+    /// Lets the parts reach each other that are made one after another.
+    private func connect(_ alarm: Alarm, _ ending: Ending) {
+        let service = servers.service
+        servers.answer(volume)
+        maintenance.everyInterval { [weak service, weak servers] in
+            service?.noteHostUseLater()
+            servers?.lookAfterPresence()
+        }
+        service.status.watch(helpers.sessionWatch)
         alarm.connect { [weak service] why in service?.lockNow(why) }
         ending.owner = self
+    }
+
+    private func tellMounted() {
         hub.emit(
             ControlEvent(
-                kind: .mounted, state: machine.state.rawName, path: connection.mountPoint,
-                detail: "\(placement.volumePath), \(uuid)"))
-        if watchdog == nil {
+                kind: .mounted, state: info.state, path: info.mountPoint,
+                detail: "\(info.volumePath), \(info.uuid)"))
+        guard let watchdog = helpers.watchdog else {
             log.write(.warning, "no watchdog could be started")
+            return
         }
-        if let watchdog, !watchdog.canAbort {
+        if !watchdog.canAbort {
             log.write(
                 .warning,
                 "/sys/fs/fuse/connections can't be used: if this process is killed, "
@@ -157,7 +152,6 @@ final class MountedService: @unchecked Sendable {
                         ? "the mount is cut off by other means"
                         : "programs will find the bare mount point, and may write into it"))
         }
-        if machine.state == .noPasscode { maintenance.mend() }
     }
 
     /// Reports changes of the control socket. Where another program has taken its place, or no
@@ -188,15 +182,8 @@ final class MountedService: @unchecked Sendable {
         }
     }
 
-    /// Makes standard input, which no code reads any more, the reserve descriptor. A lowered
-    /// `RLIMIT_NOFILE` takes away number 0 last.
-    private static func lowestDescriptor() -> Int32? {
-        guard let null = try? OwnedDescriptor(opening: "/dev/null", O_RDONLY) else { return nil }
-        return dup2(null.rawValue, 0) == 0 ? 0 : nil
-    }
-
     /// Locks at once; no client of the daemon can prevent it. `why` is for the events.
-    func lockNow(_ why: String) { service.lockNow(why) }
+    func lockNow(_ why: String) { servers.service.lockNow(why) }
 
     /// The longest wait for the session watch at the mount: where the mount needs it, and where it
     /// does not.
@@ -205,6 +192,7 @@ final class MountedService: @unchecked Sendable {
     /// The error where the user asked for a lock with the screen and it can't be had. Waits for the
     /// first report of the session watch, so that the next `Status` knows what locks this volume.
     func missingScreenLock() -> DaemonError? {
+        let sessionWatch = helpers.sessionWatch
         let hasReported = sessionWatch.awaitReport(
             options.locksWithScreen
                 ? MountedService.watchPatience.needed : MountedService.watchPatience.usual)
@@ -299,11 +287,9 @@ final class MountedService: @unchecked Sendable {
         }
         // Wiped first, because the next steps may wait for a hanging store.
         volume.keyring.evict(.all)
-        processGuard.stop()
-        watchdog?.stop()
-        sessionWatch.stop()
+        helpers.stop()
         maintenance.stop()
-        service.stopChecks()
+        servers.service.stopChecks()
         keeper.stop()
         do throws(Errno) {
             try volume.close()
@@ -314,8 +300,7 @@ final class MountedService: @unchecked Sendable {
         // An aborted mount is still in the table, dead.
         try? connection.unmount(lazy: true)
         stopService()
-        server.stop()
-        stateServer.stop()
+        servers.stop()
         log.write(.notice, "unmounted")
         log.stop()
     }
@@ -326,7 +311,7 @@ extension MountedService {
     /// directory: another process locks it, or it is on a hanging store. The keys are gone already,
     /// so the wait is short.
     private func stopService() {
-        let service = service
+        let service = servers.service
         let done = WakeWord()
         guard
             let thread = try? SystemThread(
@@ -339,89 +324,6 @@ extension MountedService {
         thread.detach()
         if !done.wait(timeout: .seconds(5)) {
             log.write(.warning, "ended while a passcode was being tried")
-        }
-    }
-}
-
-/// The keybag, and the keys of the device slot.
-private struct OpenedKeys: ~Copyable {
-    let store: KeybagStore
-    let keyring: ClassKeyring
-    let volumeKey: SecretBytes
-    /// Repairs made on opening.
-    let notes: [String]
-
-    /// Refuses options that keep protected files open longer than the policy: only the passcode may
-    /// change that.
-    private static func refuseWeaker(
-        _ options: MountOptions, _ store: KeybagStore
-    ) throws(DaemonError) {
-        if options.manualClock {
-            throw DaemonError(
-                "mount", options.volumePath,
-                "--manual-clock is for volumes of tests only: on this one no grace period would end",
-                hint: "mount it without --manual-clock", status: .usage)
-        }
-        let longest = store.policy.gracePeriod.inSeconds
-        if let grace = options.graceSeconds, grace > longest {
-            throw DaemonError(
-                "mount", options.volumePath,
-                "--grace is \(grace) s, and the volume's policy allows \(longest) s at most",
-                hint:
-                    "ward policy set \(options.volumePath) --grace \(Int(grace.rounded(.up)))s, with the passcode",
-                status: .usage)
-        }
-    }
-
-    /// `manualClock` is the clock for delays after wrong passcodes; only a volume for tests has
-    /// one.
-    static func open(
-        _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
-    ) throws(DaemonError) -> OpenedKeys {
-        var store = try openStore(options, placement, .system)
-        if options.isVolatile {
-            // A power cut must not undo the count of wrong passcodes, or the change to a stronger
-            // class (rows L5, I7).
-            guard store.isForTests else {
-                throw DaemonError(
-                    "mount", options.volumePath, "--volatile is for volumes of tests only",
-                    hint: "mount it without --volatile", status: .usage)
-            }
-            Durability.giveUp()
-        }
-        if !store.isForTests { try refuseWeaker(options, store) }
-        var notes = store.notes
-        if let manualClock {
-            store = try openStore(options, placement, manualClock)
-            notes += store.notes
-        }
-        let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
-        let volumeKey = try openDeviceSlot(of: store, into: keyring, options)
-        return OpenedKeys(store: store, keyring: keyring, volumeKey: volumeKey, notes: notes)
-    }
-
-    private static func openStore(
-        _ options: MountOptions, _ placement: Placement, _ clock: DeviceClock
-    ) throws(DaemonError) -> KeybagStore {
-        do throws(KeybagError) {
-            let store = try KeybagStore(
-                volumePath: placement.volumePath, stateRoot: placement.stateRoot, clock: clock,
-                acceptsOlderGeneration: options.acceptsOlderGeneration)
-            // The daemon's start is the boot of semantics.md.
-            try store.restartPasscodeDelay()
-            return store
-        } catch {
-            throw DaemonError(error, volumePath: options.volumePath)
-        }
-    }
-
-    private static func openDeviceSlot(
-        of store: KeybagStore, into keyring: ClassKeyring, _ options: MountOptions
-    ) throws(DaemonError) -> SecretBytes {
-        do throws(KeybagError) {
-            return try store.openDeviceSlot(into: keyring)
-        } catch {
-            throw DaemonError(error, volumePath: options.volumePath)
         }
     }
 }

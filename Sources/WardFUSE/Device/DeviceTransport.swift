@@ -1,69 +1,24 @@
 import CWardLinux
 import Glibc
-import Synchronization
 import WardSystem
 
-/// The state that the workers of one connection share.
-final class DeviceShare: Sendable {
-    /// For blocking reads: the kernel wakes one sleeping worker for each request.
-    let device: Int32
-    /// For non-blocking reads: a clone of `device`. -1 where this user may not open `/dev/fuse` to
-    /// make one. Then `device` itself is non-blocking, and one worker at a time polls it for all.
-    let spinningDevice: Int32
-    /// The number of workers that spin: a second one only takes time from the program that waits.
-    let spinners = Atomic<Int>(0)
-    /// Goes up with each demand to wipe request buffers.
-    let wipeDemand = Atomic<UInt64>(0)
-    let pollMutex = Mutex<Void>(())
-    let alone: LoneServing
-    /// The pace that every worker starts with.
-    let pace: ServingPace
-    /// The CPUs of this machine.
-    let cpus: Int
-    var maySpin: Bool { cpus > 1 }
-
-    init(
-        device: Int32, spinningDevice: Int32, alone: LoneServing = LoneServing(),
-        pace: ServingPace = ServingPace()
-    ) {
-        self.alone = alone
-        self.pace = pace
-        self.device = device
-        self.spinningDevice = spinningDevice
-        cpus = sysconf(Int32(_SC_NPROCESSORS_ONLN))
-    }
-
-    deinit {
-        Syscall.close(device)
-        if spinningDevice >= 0 { Syscall.close(spinningDevice) }
-    }
-}
-
-/// Requests from `/dev/fuse`: a short non-blocking spin while there is traffic, then sleep.
+/// Requests from `/dev/fuse`: a short non-blocking poll while there is traffic, then sleep.
 ///
-/// A request that finds a spinning worker costs no wake-up, and a wake-up is most of the cost of a
-/// small request. Only a worker that just served a request spins, for some 50 µs, and only while
-/// spinning pays. Each vain spin lowers `credit`, each request that comes soon enough raises it. So
-/// an idle mount uses no CPU time. A worker does not spin while as many programs ask as there are
-/// CPUs: it would take one of these. It does not spin after a slow request either: a wake-up costs
+/// A request that finds a polling worker costs no wake-up, and a wake-up is most of the cost of a
+/// small request. Only a worker that just served a request polls, for some 50 µs, and only while
+/// polling pays. Each vain poll lowers a credit, each request that comes soon enough raises it. So
+/// an idle mount uses no CPU time. A worker does not poll while as many programs ask as there are
+/// CPUs: it would take one of these. It does not poll after a slow request either: a wake-up costs
 /// little beside that.
 ///
-/// A worker that served many requests in a row quickly becomes the sole worker (`LoneServing`). For
+/// A worker that served many requests in a row quickly becomes the sole worker (`SoleWorker`). For
 /// each request the kernel would wake one of the other workers that sleep at the device. Where
-/// allowed, the sole worker yields to the program that asks and follows it (`ProgramFollowing`).
-/// Then it need not spin.
+/// allowed, the sole worker yields to the program that asks and follows it (`FollowedProgram`).
+/// Then it need not poll. `ServingPolicy` decides all of this.
 ///
 /// A worker holds the content of the request that it serves and of no other. It holds none while it
 /// sleeps or waits for a sync.
 final class DeviceTransport: RequestTransport {
-    private static let spinNanoseconds: UInt64 = 50_000
-    private static let highestCredit = 16
-    /// How long a worker waits after a FORGET for more of them. A FORGET after an unlink frees a
-    /// node, and no program waits for that.
-    private static let gatheringMicroseconds: UInt32 = 2000
-    /// After so many requests the sole worker again interrupts the workers that still sleep at the
-    /// device.
-    private static let requestsBetweenReminders: UInt32 = 256
     /// A request's header and structure, and whole pages.
     static let bufferBytes = Negotiation.maximumTransferBytes + 4096
 
@@ -71,33 +26,14 @@ final class DeviceTransport: RequestTransport {
     private let share: DeviceShare
     /// This worker's number.
     private let number: Int
-    private let maySpin: Bool
-    private let gathersForgets: Bool
     private let buffer: UnsafeMutableRawPointer
     /// How much of the buffer requests have filled since it was wiped.
     private var dirtyBytes = 0
     private var wipesMet: UInt64 = 0
-    private var credit = DeviceTransport.highestCredit
     private var strangeErrors = 0
-    private var pace: ServingPace
-    private var isAlone = false
-    private var requestsAlone: UInt32 = 0
-    /// The requests among `requestsAlone` that a program waited for.
-    private var requestsAwaited: UInt32 = 0
-    /// The mix of requests since this worker became the sole worker.
-    private var mix = RequestMix()
-    /// Another request was queued at the device when the previous one came.
-    private var wasAnotherThere = false
-    /// The thread that made the previous request, gettid(2).
-    private var lastProgram: UInt32 = 0
-    private var following = ProgramFollowing()
-    private var programs = RecentPrograms()
-    /// The last request was answered, and `pace` knows it.
-    private var wasAnswered = false
+    private var policy: ServingPolicy
     /// A request came since this worker last slept.
     private var hasServed = false
-    /// The last request was a FORGET.
-    private var hasForgotten = false
     /// The last request waited for a sync.
     private var hasSynced = false
     /// Called before this worker sleeps or syncs, and on demand: wipes the rest of what the worker
@@ -106,17 +42,13 @@ final class DeviceTransport: RequestTransport {
 
     /// Throws `ENOMEM` where there is no memory for the buffer.
     ///
-    /// `maySpin`: small requests are expected; without it the worker sleeps before each request.
-    /// `gathersForgets`: no program waits for the requests that come here. So after a FORGET the
-    /// worker waits for more of them, and is not woken for each.
+    /// `isAside`: rings bring the requests that programs wait for, and this worker the rest. It
+    /// sleeps before each request, and after a FORGET it waits for more of them.
     init(
-        _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, maySpin: Bool = true,
-        gathersForgets: Bool = false
+        _ share: DeviceShare, number: Int, _ wipeProgress: WipeProgress, isAside: Bool = false
     ) throws(Errno) {
         self.share = share
-        pace = share.pace
-        self.maySpin = maySpin && share.maySpin
-        self.gathersForgets = gathersForgets
+        policy = share.policy(isAside: isAside)
         self.number = number
         self.wipeProgress = wipeProgress
         buffer = try TransferMemory.map(DeviceTransport.bufferBytes)
@@ -132,163 +64,100 @@ final class DeviceTransport: RequestTransport {
             hasSynced = false
             wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent)
         }
-        if maySpin { noteServed() }
+        noteServed()
         while true {
             if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand() }
             var outcome = Outcome.nothing
             var hadWaited = false
-            if !share.alone.isServedByOther(than: number) {
-                let quick = share.spinningDevice >= 0 ? share.spinningDevice : share.device
-                outcome = receive(quick)
-                if case .request = outcome { hadWaited = true }
-                if following.isOn {
-                    following.noteLook(found: hadWaited)
-                } else if case .nothing = outcome, paysToSpin {
-                    outcome = spin(quick)
-                }
-            }
+            if !share.sole.isServedByOther(than: number) { outcome = look(&hadWaited) }
             if case .nothing = outcome { outcome = sleep() }
             switch outcome {
             case .request(let request, let descriptor):
                 strangeErrors = 0
                 hasServed = true
-                hasForgotten = request.isForget
-                if maySpin { noteRequest(request, hadWaited) }
-                return (
-                    request,
-                    DeviceChannel(
-                        descriptor: descriptor, transport: following.isOn ? self : nil,
-                        holdsUpOthers: isAlone && !programs.isOne)
-                )
+                noteRequest(request, hadWaited)
+                let channel = DeviceChannel(
+                    descriptor: descriptor, transport: policy.isFollowing ? self : nil,
+                    holdsUpOthers: policy.decide(.syncAsked) == .syncElsewhere)
+                return (request, channel)
             case .nothing: continue
             case .ended:
-                share.alone.workerEnds()
+                share.sole.workerEnds()
                 return nil
             }
         }
     }
 
-    // MARK: Serving alone
+    // MARK: What the policy is told
 
+    @inline(__always)
     private func noteServed() {
-        guard pace.isServing || wasAnswered else { return }
-        if pace.isServing { pace.end(SystemClock.nanoseconds()) }
-        wasAnswered = false
-        guard isAlone else { return }
-        if !share.alone.isServed(by: number) {
-            // A request took too long, and the other workers serve again.
-            serveWithOthers()
-        } else if pace.needsOthers {
-            isAlone = false
-            following.end()
-            share.alone.end()
-        } else {
-            share.alone.noteBeat(isServing: false)
+        if policy.isServing { noteEnd() }
+        guard policy.isAnswered else { return }
+        switch policy.decide(.nextWanted(isSole: share.sole.isServed(by: number))) {
+        case .endTurn: share.sole.end()
+        case .markAnswered: share.sole.noteBeat(isServing: false)
+        default: break
         }
-    }
-
-    /// Another thread ended this worker's turn as sole worker.
-    private func serveWithOthers() {
-        isAlone = false
-        pace = share.pace
-        following.end()
     }
 
     /// Called before the answer goes out. The program runs first after that, and its time must not
     /// count as this worker's.
     func noteAnswer() {
-        guard isAlone, pace.isServing else { return }
-        pace.end(SystemClock.nanoseconds())
-        wasAnswered = true
+        guard policy.isSole, policy.isServing else { return }
+        noteEnd()
         // After a slow request another worker may be the sole one by now.
-        if share.alone.isServed(by: number) { share.alone.noteBeat(isServing: false) }
+        if share.sole.isServed(by: number) { share.sole.noteBeat(isServing: false) }
+    }
+
+    @inline(__always)
+    private func noteEnd() {
+        if policy.decide(.answered(at: SystemClock.nanoseconds())) == .countWaits {
+            _ = policy.decide(.waitsCounted(ward_voluntary_switches()))
+        }
     }
 
     private func noteRequest(_ request: Request, _ hadWaited: Bool) {
-        let header = request.header
-        var hadWaited = hadWaited
         let now = SystemClock.nanoseconds()
-        programs.note(header.pid, at: now)
-        // The watch ended this worker's turn while no request came.
-        if isAlone, !share.alone.isServed(by: number) { serveWithOthers() }
-        if isAlone {
-            // A followed program's request is always queued before the worker looks. So only a
-            // second queued request shows that one had to wait.
-            let wasFollowing = following.isOn
-            let hadCompany = noteCompany(header)
-            if wasFollowing { hadWaited = hadCompany }
-        }
-        // Two programs take turns: one computes while the other is served. So a request that waited
-        // does not mean that one worker is too few.
-        if programs.takesTurns { hadWaited = false }
-        // The time to follow the program does not count as serving.
-        let start = isAlone ? SystemClock.nanoseconds() : now
-        pace.begin(
-            start, hadWaited: hadWaited, isSync: request.isSync, isLarge: request.isLarge)
-        if !isAlone, pace.sufficesAlone {
-            isAlone = share.alone.begin(number)
-            programs.startAfresh(at: now)
-            requestsAlone = 0
-            requestsAwaited = 0
-            mix = RequestMix()
-            wasAnotherThere = false
-        }
-        guard isAlone else { return }
-        share.alone.noteBeat(isServing: true)
-        requestsAlone &+= 1
-        if requestsAlone % DeviceTransport.requestsBetweenReminders == 0 {
-            share.alone.sendOthersAway(number)
-        }
-    }
-
-    /// Follows the program while requests come one after the other. Returns whether this request
-    /// was queued already when the previous one came.
-    private func noteCompany(_ header: fuse_in_header) -> Bool {
-        guard share.alone.mayGiveWay.load(ordering: .relaxed) else {
-            following.end()
-            return false
-        }
-        let hadCompany = wasAnotherThere
-        switch fuse_opcode(rawValue: header.opcode) {
-        case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET, FUSE_INTERRUPT:
-            // No program waits for these.
-            wasAnotherThere = false
-            return false
-        default: break
-        }
-        let wasSerial = mix.isSerial
-        // One program may have several requests queued: `pace` judges that.
-        mix.note(isShared: hadCompany && header.pid != lastProgram)
-        wasAnotherThere = isAnotherThere()
-        lastProgram = header.pid
-        requestsAwaited &+= 1
-        let isDue = requestsAwaited % DeviceTransport.requestsBetweenReminders == 0
-        var wants = share.alone.wantsToGiveWay.load(ordering: .relaxed)
-        if mix.isSerial != wasSerial || mix.isSerial && !wants && isDue {
-            wants = mix.isSerial && ProgramFollowing.cpu(of: header.pid) != nil
-            wantToGiveWay(wants)
-        }
-        let turn = share.alone.turn.load(ordering: .relaxed)
-        if wants, turn & 1 == 1 {
-            let canFollow = following.follow(header.pid, turn: turn) {
-                share.alone.bindOwner(to: $0)
+        var decision = policy.decide(
+            .requestCame(
+                DeviceRequest(
+                    program: request.header.pid, isAwaited: request.isAwaited,
+                    isSync: request.isSync, isLarge: request.isLarge, isForget: request.isForget,
+                    hadWaited: hadWaited, isSole: share.sole.isServed(by: number),
+                    mayYield: share.sole.mayYield.load(ordering: .relaxed)), at: now))
+        while true {
+            switch decision {
+            case .lookAtQueue:
+                decision = policy.decide(
+                    .queueSeen(
+                        isAnotherThere: isAnotherThere(),
+                        turn: share.sole.turn.load(ordering: .relaxed)))
+            case .findProgram:
+                decision = policy.decide(.programSeen(cpu: Yielding.cpu(of: request.header.pid)))
+            case .bind(let cpu): decision = policy.decide(.bound(share.sole.bindOwner(to: cpu)))
+            case .wishToYield(let wishes):
+                share.sole.wishesToYield.store(wishes, ordering: .relaxed)
+                decision = policy.decide(.wishNoted)
+            case .begin(let readsClock, let countsWaits):
+                decision = policy.decide(
+                    .serviceBegins(
+                        at: readsClock ? SystemClock.nanoseconds() : now,
+                        waits: countsWaits ? ward_voluntary_switches() : 0))
+            case .becomeSole:
+                decision = policy.decide(.soleRole(isGranted: share.sole.begin(number)))
+            case .serveAsSole(let reminds):
+                share.sole.noteBeat(isServing: true)
+                if reminds { share.sole.sendOthersAway(number) }
+                return
+            default: return
             }
-            if !canFollow { wantToGiveWay(false) }
-        } else if following.isOn {
-            following.end()
         }
-        return hadCompany
-    }
-
-    private func wantToGiveWay(_ wants: Bool) {
-        if !wants { following.end() }
-        share.alone.wantsToGiveWay.store(wants, ordering: .relaxed)
     }
 
     /// Whether another request is queued, beside the one that came or is being served.
     private func isAnotherThere() -> Bool {
-        let descriptor = share.spinningDevice >= 0 ? share.spinningDevice : share.device
-        var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+        var entry = pollfd(fd: share.quickDevice, events: Int16(POLLIN), revents: 0)
         return ward_poll(&entry, 1, 0) > 0
     }
 
@@ -298,6 +167,22 @@ final class DeviceTransport: RequestTransport {
         case request(Request, Int32)
         case nothing
         case ended
+    }
+
+    /// Looks at the device without waiting, and for a moment longer where that pays. `hadWaited`:
+    /// the request was queued already.
+    @inline(__always)
+    private func look(_ hadWaited: inout Bool) -> Outcome {
+        let outcome = receive(share.quickDevice)
+        switch outcome {
+        case .request: hadWaited = true
+        case .nothing: break
+        case .ended: return outcome
+        }
+        guard case .poll(let nanoseconds) = policy.decide(.deviceLooked(found: hadWaited)) else {
+            return outcome
+        }
+        return poll(nanoseconds)
     }
 
     @inline(__always)
@@ -327,25 +212,21 @@ final class DeviceTransport: RequestTransport {
         return strangeErrors > 1000 ? .ended : .nothing
     }
 
-    private var paysToSpin: Bool {
-        maySpin && credit > 0 && !pace.wasSlow && programs.count < share.cpus
-    }
-
-    private func spin(_ descriptor: Int32) -> Outcome {
-        guard share.spinners.add(1, ordering: .relaxed).newValue == 1 else {
-            share.spinners.subtract(1, ordering: .relaxed)
+    private func poll(_ nanoseconds: UInt64) -> Outcome {
+        guard share.pollers.add(1, ordering: .relaxed).newValue == 1 else {
+            share.pollers.subtract(1, ordering: .relaxed)
             return .nothing
         }
-        defer { share.spinners.subtract(1, ordering: .relaxed) }
-        let deadline = SystemClock.nanoseconds() &+ DeviceTransport.spinNanoseconds
+        defer { share.pollers.subtract(1, ordering: .relaxed) }
+        let deadline = SystemClock.nanoseconds() &+ nanoseconds
         repeat {
             for _ in 0..<8 { ward_cpu_relax() }
-            let outcome = receive(descriptor)
+            let outcome = receive(share.quickDevice)
             if case .nothing = outcome { continue }
-            credit = min(credit &+ 1, DeviceTransport.highestCredit)
+            _ = policy.decide(.polled(found: true))
             return outcome
         } while SystemClock.nanoseconds() < deadline
-        credit = credit &- 1
+        _ = policy.decide(.polled(found: false))
         return .nothing
     }
 
@@ -358,41 +239,36 @@ final class DeviceTransport: RequestTransport {
         wipeProgress.met.store(.max, ordering: .sequentiallyConsistent)
         // A wipe that is demanded meanwhile is done when this worker wakes up.
         defer { wipeProgress.met.store(wipesMet, ordering: .sequentiallyConsistent) }
-        if share.alone.isServedByOther(than: number) {
-            share.alone.rest(number) { isAnotherThere() }
-            // The old pace says nothing about the time after the rest.
-            pace = share.pace
+        if share.sole.isServedByOther(than: number) {
+            share.sole.rest(number) { isAnotherThere() }
+            _ = policy.decide(.rested)
             return .nothing
         }
-        if gathersForgets, hasForgotten {
-            hasForgotten = false
-            usleep(DeviceTransport.gatheringMicroseconds)
+        if case .gather(let microseconds) = policy.decide(.willSleep) {
+            usleep(microseconds)
             return .nothing
         }
         let start = SystemClock.nanoseconds()
         let outcome =
-            share.spinningDevice >= 0
-            ? share.alone.whileAtDevice(number) { receive(share.device) } : pollAndReceive()
-        // Would a spin have caught it?
-        if case .request = outcome,
-            SystemClock.nanoseconds() &- start < DeviceTransport.spinNanoseconds
-        {
-            credit = min(credit &+ 2, DeviceTransport.highestCredit)
+            share.pollingDevice >= 0
+            ? share.sole.whileAtDevice(number) { receive(share.device) } : waitAndReceive()
+        if case .request = outcome {
+            _ = policy.decide(.woken(after: SystemClock.nanoseconds() &- start))
         }
         return outcome
     }
 
     /// poll(2) wakes every thread that polls. So one worker polls, and the others wait for the
     /// mutex.
-    private func pollAndReceive() -> Outcome {
+    private func waitAndReceive() -> Outcome {
         share.pollMutex.withLock { _ in
-            if share.alone.isServedByOther(than: number) { return }
-            share.alone.whileAtDevice(number) {
+            if share.sole.isServedByOther(than: number) { return }
+            share.sole.whileAtDevice(number) {
                 var entry = pollfd(fd: share.device, events: Int16(POLLIN), revents: 0)
                 _ = ward_poll(&entry, 1, -1)
             }
         }
-        return share.alone.isServedByOther(than: number) ? .nothing : receive(share.device)
+        return share.sole.isServedByOther(than: number) ? .nothing : receive(share.device)
     }
 
     // MARK: Wiping

@@ -67,133 +67,24 @@ public final class FUSEConnection: Sendable {
         try point.detachDeadMount()
         let device = try Mounting.mount(options, on: point)
         do throws(FUSEError) {
-            let negotiation = try negotiate(device, options)
+            let negotiation = try Handshake(device, options).negotiate()
             let entry = try? MountTable().entry(at: point.path)
             guard let entry, entry.isWard else {
                 throw FUSEError(
                     .refused, "mount on", options.mountPoint,
                     "it is not in the mount table (/proc/self/mountinfo)")
             }
-            raiseReadAhead(of: entry.deviceMinor)
+            Handshake.raiseReadAhead(of: entry.deviceMinor)
             return FUSEConnection(
                 mountPoint: point.path, connectionID: entry.deviceMinor,
-                share: makeShare(device), negotiation: negotiation,
+                share: DeviceShare(adopting: device, rules: options.rules),
+                negotiation: negotiation,
                 policy: options.sharedStorage ? .shared : .exclusive)
         } catch {
             Syscall.close(device)
             try? Unmounting.detach(point.path)
             throw error
         }
-    }
-
-    /// Answers INIT, which the kernel sends by itself after the mount.
-    private static func negotiate(
-        _ device: Int32, _ options: FUSEMountOptions
-    ) throws(FUSEError) -> Negotiation {
-        func refused(_ reason: String, hint: String? = nil) -> FUSEError {
-            FUSEError(.refused, "mount on", options.mountPoint, reason, hint: hint)
-        }
-        let buffer = UnsafeMutableRawBufferPointer.allocate(
-            byteCount: DeviceTransport.bufferBytes, alignment: 4096)
-        defer { buffer.deallocate() }
-        while true {
-            let count: Int
-            do throws(Errno) {
-                var entry = pollfd(fd: device, events: Int16(POLLIN), revents: 0)
-                let ready = try withUnsafeMutablePointer(to: &entry) { entry throws(Errno) in
-                    try Syscall.poll(
-                        UnsafeMutableBufferPointer(start: entry, count: 1),
-                        timeoutMilliseconds: 10_000)
-                }
-                guard ready > 0 else { throw Errno(rawValue: ETIMEDOUT) }
-                count = try Syscall.read(device, buffer.baseAddress!, buffer.count)
-            } catch {
-                throw refused("the kernel does not begin the FUSE protocol: \(error)")
-            }
-            guard let request = Request(UnsafeRawBufferPointer(rebasing: buffer.prefix(count))),
-                fuse_opcode(rawValue: request.header.opcode) == FUSE_INIT
-            else { throw refused("the kernel does not begin the FUSE protocol with INIT") }
-            // Older kernels send a shorter structure.
-            var offer = fuse_init_in()
-            withUnsafeMutableBytes(of: &offer) { offer in
-                offer.copyMemory(
-                    from: UnsafeRawBufferPointer(rebasing: request.body.rest.prefix(offer.count)))
-            }
-            let channel = DeviceChannel(descriptor: device)
-            if offer.major > UInt32(FUSE_KERNEL_VERSION) {
-                // Tells the kernel to ask again in the version that ward speaks.
-                var reply = fuse_init_out()
-                reply.major = UInt32(FUSE_KERNEL_VERSION)
-                reply.minor = UInt32(FUSE_KERNEL_MINOR_VERSION)
-                send(reply, request.header.unique, channel)
-                continue
-            }
-            let offersRing = Negotiation.offersRing(offer)
-            if options.transport == .ioUring, !offersRing {
-                channel.complete(request.header.unique, error: -EPROTO)
-                throw refused(
-                    "the kernel does not offer FUSE over io_uring",
-                    hint:
-                        "on Linux 6.14 or later: echo Y | sudo tee /sys/module/fuse/parameters/enable_uring"
-                )
-            }
-            guard
-                let agreed = Negotiation(
-                    answering: offer, sharedStorage: options.sharedStorage,
-                    usesRing: usesRing(options))
-            else {
-                channel.complete(request.header.unique, error: -EPROTO)
-                throw FUSEError(
-                    .kernelTooOld, "mount on", options.mountPoint,
-                    "the kernel speaks FUSE \(offer.major).\(offer.minor), ward needs 7.31 (Linux 5.4)"
-                )
-            }
-            send(agreed.reply, request.header.unique, channel)
-            return agreed
-        }
-    }
-
-    /// Whether to use the rings where the kernel offers them.
-    ///
-    /// If the options leave the choice, this is false where the process can't have rings. The
-    /// kernel would hold back all requests until there are some. If they demand io_uring,
-    /// `Mounting.check` has looked before.
-    private static func usesRing(_ options: FUSEMountOptions) -> Bool {
-        guard options.transport == nil else { return options.transport == .ioUring }
-        return (try? RingTransport.check()) != nil && CPUs.read() != nil
-    }
-
-    private static func send(_ reply: fuse_init_out, _ unique: UInt64, _ channel: DeviceChannel) {
-        var message = (
-            fuse_out_header(
-                len: UInt32(MemoryLayout<(fuse_out_header, fuse_init_out)>.size), error: 0,
-                unique: unique), reply
-        )
-        _ = withUnsafeBytes(of: &message) { channel.send($0) }
-    }
-
-    /// Raises the mount's read-ahead, for root. The kernel uses the smaller of INIT's value and its
-    /// own 128 KiB; sysfs raises the second.
-    private static func raiseReadAhead(of minor: UInt32) {
-        guard
-            let file = try? OwnedDescriptor(
-                opening: "/sys/class/bdi/0:\(minor)/read_ahead_kb", O_WRONLY)
-        else { return }
-        let text = Array("\(Negotiation.maximumTransferBytes / 1024)".utf8)
-        text.withUnsafeBytes { try? Syscall.writeAll(file.rawValue, $0.baseAddress!, $0.count) }
-    }
-
-    private static func makeShare(_ device: Int32) -> DeviceShare {
-        if let clone = try? Syscall.open("/dev/fuse", O_RDWR | O_NONBLOCK) {
-            var original = UInt32(bitPattern: device)
-            if ward_ioctl_pointer(clone, FUSE_DEV_IOC_CLONE, &original) == 0 {
-                return DeviceShare(device: device, spinningDevice: clone)
-            }
-            Syscall.close(clone)
-        }
-        // This user may not open /dev/fuse: one non-blocking descriptor serves for both.
-        _ = ward_fcntl_int(device, F_SETFL, ward_fcntl_int(device, F_GETFL, 0) | O_NONBLOCK)
-        return DeviceShare(device: device, spinningDevice: -1)
     }
 
     // MARK: Serving
@@ -213,8 +104,9 @@ public final class FUSEConnection: Sendable {
         }
         let syncs = SyncPool<DeviceChannel>(volume, workers: max(threads, 1))
         let count = max(threads, 1)
-        share.alone.mayGiveWay.store(
-            share.maySpin && count > 1 && GivingWay.isPossible(), ordering: .relaxed)
+        share.sole.mayYield.store(
+            share.maySpareWorkers && count > 1 && share.rules.contains(.yield)
+                && Yielding.isPossible(), ordering: .relaxed)
         let progress = (0..<count).map { _ in WipeProgress() }
         workers.withLock { $0 = progress }
         defer { workers.withLock { $0 = [] } }
@@ -258,8 +150,7 @@ public final class FUSEConnection: Sendable {
         defer { progress.end() }
         let (transport, context): (DeviceTransport, WorkerContext)
         do throws(Errno) {
-            transport = try DeviceTransport(
-                share, number: number, progress, maySpin: !isAside, gathersForgets: isAside)
+            transport = try DeviceTransport(share, number: number, progress, isAside: isAside)
             context = try WorkerContext(allocatingFor: volume)
         } catch {
             start?.report(false)
@@ -282,9 +173,9 @@ public final class FUSEConnection: Sendable {
 
     /// Makes ordinary threads of the workers that yield (decision 0068), and keeps them so for some
     /// time. Called before a wait for a worker that must be short.
-    public func stopGivingWay() {
-        share.alone.pauseGivingWay(nanoseconds: GivingWay.pauseAtLockNanoseconds)
-        ring.withLock { $0 }?.stopGivingWay()
+    public func stopYielding() {
+        share.sole.pauseYielding(nanoseconds: Yielding.pauseAtLockNanoseconds)
+        ring.withLock { $0 }?.stopYielding()
     }
 
     /// Wipes content of earlier requests from the workers' buffers: their class was just evicted. A
@@ -294,7 +185,7 @@ public final class FUSEConnection: Sendable {
     public func wipeRequestBuffers(timeout: Duration = .seconds(1)) -> Bool {
         let deadline = SystemClock.monotonic() + timeout
         let ring = ring.withLock { $0 }
-        stopGivingWay()
+        stopYielding()
         let demand = share.wipeDemand.add(1, ordering: .sequentiallyConsistent).newValue
         let all = workers.withLock { $0 }
         let ringIsWiped = ring?.wipeBuffers(until: deadline) ?? true

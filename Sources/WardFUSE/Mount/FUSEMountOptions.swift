@@ -13,6 +13,8 @@ public struct FUSEMountOptions: Sendable {
     /// How requests are to come; mounting fails where that is not possible. Nil: the fastest way
     /// there is.
     public var transport: FUSETransport?
+    /// The rules by which workers serve. Measurements turn some off.
+    public var rules = ServingRules.all
 
     public init(mountPoint: String, fileSystemName: String) {
         self.mountPoint = mountPoint

@@ -93,6 +93,15 @@ struct Request {
         }
     }
 
+    /// A program waits for the answer.
+    @inline(__always)
+    var isAwaited: Bool {
+        switch fuse_opcode(rawValue: header.opcode) {
+        case FUSE_RELEASE, FUSE_RELEASEDIR, FUSE_FORGET, FUSE_BATCH_FORGET, FUSE_INTERRUPT: false
+        default: true
+        }
+    }
+
     /// May take as long as a disk does (`SyncPool`).
     var isSync: Bool {
         switch fuse_opcode(rawValue: header.opcode) {

@@ -27,8 +27,9 @@ extension FUSEConnection {
         }
         guard let cpus = CPUs.read() else { return decline(refusal) }
         let syncs = SyncPool<RingChannel>(onTheSpot: volume)
-        let ring = RingWorkers(device: share.device, queues: cpus.count) {
-            [self] transport, willSync throws(Errno) in
+        let ring = RingWorkers(
+            device: share.device, queues: cpus.count, rules: share.rules
+        ) { [self] transport, willSync throws(Errno) in
             let context = try WorkerContext(allocatingFor: volume)
             transport.willRest = { context.scrub() }
             let server = RequestServer<RingChannel>(

@@ -7,14 +7,16 @@ final class RingShare: Sendable {
     let device: Int32
     /// Goes up with each demand to wipe buffers.
     let wipeDemand = Atomic<UInt64>(0)
-    let settling = Settling()
+    let recentQueues = RecentQueues()
+    let rules: ServingRules
+    let machine = ServingMachine.read()
     /// The rings are not used after all: the workers end.
     let isDeclined = Atomic<Bool>(false)
     let queues: [Queue]
-    /// Whether workers may yield (`GivingWay`): only while the watch runs, which sees them starve.
-    let mayGiveWay = Atomic<Bool>(false)
+    /// Whether workers may yield (`Yielding`): only while the watch runs, which sees them starve.
+    let mayYield = Atomic<Bool>(false)
     /// No worker yields before this time, nanoseconds of the monotonic clock.
-    let mayGiveWayFrom = Atomic<UInt64>(0)
+    let notBefore = Atomic<UInt64>(0)
     /// Whether the watch looks after the workers (`RingWatch`).
     let isWatched = Atomic<Bool>(false)
     /// Changes when the watch is to begin or end.
@@ -28,8 +30,9 @@ final class RingShare: Sendable {
         let serving = Atomic<Int>(0)
     }
 
-    init(device: Int32, queues: Int) {
+    init(device: Int32, queues: Int, rules: ServingRules = .all) {
         self.device = device
+        self.rules = rules
         self.queues = (0..<queues).map { _ in Queue() }
     }
 
@@ -53,16 +56,16 @@ final class RingWorker: Sendable {
     /// The worker's thread, gettid(2); 0 before it has begun.
     let thread = Atomic<Int32>(0)
     /// The worker thinks that it yields to programs. The kernel knows whether it does.
-    let givesWay = Atomic<Bool>(false)
+    let yields = Atomic<Bool>(false)
 
     init(queues: [UInt16]) { self.queues = queues }
 
     /// Makes the worker an ordinary thread if it yields. Any thread may call.
-    func stopGivingWay() {
+    func stopYielding() {
         let number = thread.load(ordering: .relaxed)
         guard number != 0, ward_thread_gives_way(number) != 0,
             ward_make_give_way(number, 0) == 0
         else { return }
-        givesWay.store(false, ordering: .sequentiallyConsistent)
+        yields.store(false, ordering: .sequentiallyConsistent)
     }
 }

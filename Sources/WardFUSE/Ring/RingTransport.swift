@@ -26,27 +26,18 @@ final class RingTransport: RequestTransport {
     private var liveEntries = 0
     /// The entry of the last request.
     private var current = 0
-    /// The tag and the result of the next completion.
-    private var tag: UInt64 = 0
-    private var result: Int32 = 0
+    private var completion = RingCompletion()
     private var wipesMet: UInt64 = 0
     /// The buffers may hold content of requests.
     private var hasServed = false
     private var isServing = false
-    /// When the current READ came, monotonic; 0: it is no READ, or requests do not come one after
-    /// the other.
-    private var readArrival: UInt64 = 0
-    /// How long the READ took that was just answered, nanoseconds.
-    private var readTook: UInt64 = 0
-    /// When the current request came, monotonic, if its program just moved to this CPU; else 0.
-    private var arrival: UInt64 = 0
     /// The negative errno of an answer that the protocol does not foresee, or 0.
     private(set) var strangeResult: Int32 = 0
     /// The current request is counted in its queue.
     private var isCounted = false
-    private var mix = RequestMix()
+    private var policy: ServingPolicy
     /// Where this worker runs; nil: the scheduler decides.
-    private var placement: RingPlacement?
+    private let placement: RingPlacement?
     /// Called before this worker rests, and on demand: wipes the rest of what the worker served.
     var willRest: () -> Void = {}
 
@@ -58,6 +49,8 @@ final class RingTransport: RequestTransport {
         self.share = share
         self.worker = worker
         self.placement = placement
+        policy = ServingPolicy(rules: share.rules, machine: share.machine)
+        if placement != nil { _ = policy.decide(.ringBound) }
         for queue in worker.queues { entries.append(try RingEntry(queue: queue)) }
         let result = ward_ring_open(&ring, UInt32(entries.count))
         guard result == 0 else { throw Errno(rawValue: 0 &- result) }
@@ -86,8 +79,8 @@ final class RingTransport: RequestTransport {
         }
         // A refusal completes at once, a request later.
         _ = ward_ring_look(&ring)
-        if ward_ring_peek(&ring, 0, &tag, &result) == 1, result != 0 {
-            throw Errno(rawValue: 0 &- result)
+        if completion.peek(&ring), completion.result != 0 {
+            throw Errno(rawValue: 0 &- completion.result)
         }
     }
 
@@ -106,34 +99,43 @@ final class RingTransport: RequestTransport {
         endRequest()
         while liveEntries > 0, !share.isDeclined.load(ordering: .relaxed) {
             if share.wipeDemand.load(ordering: .relaxed) != wipesMet { meetWipeDemand() }
-            guard ward_ring_next(&ring, &tag, &result) == 1 else {
+            guard completion.take(&ring) else {
                 wait()
                 continue
             }
-            guard result == 0 else {
+            guard completion.result == 0 else {
                 liveEntries -= 1
-                noteEnd(result)
+                noteEnd(completion.result)
                 continue
             }
-            current = Int(tag)
+            current = Int(completion.tag)
             beginRequest()
             guard let request = entries[current].takeRequest() else {
                 endRequest()
                 continue
             }
-            placement?.follow(readBytes: entries[current].readBytes)
-            noteCompany(request.header.opcode)
-            readArrival =
-                mix.isSerial && entries[current].readBytes > 0 ? SystemClock.nanoseconds() : 0
-            let hasMoved = share.settling.hasMoved(
-                request.header.pid, to: entries[current].queue)
-            let staysAwake = hasMoved && !worker.givesWay.load(ordering: .relaxed)
-            arrival = staysAwake ? SystemClock.nanoseconds() : 0
+            noteRequest(request)
             return (request, RingChannel(transport: self, index: current))
         }
         beOrdinary()
         return nil
     }
+
+    private func noteRequest(_ request: Request) {
+        place(policy.decide(.ringRequestCame(readBytes: entries[current].readBytes)))
+        noteCompany(request.header.opcode)
+        let hasMoved = share.recentQueues.hasMoved(
+            request.header.pid, to: entries[current].queue)
+        let decision = policy.decide(
+            .ringServiceBegins(
+                hasMoved: hasMoved, yields: worker.yields.load(ordering: .relaxed)))
+        if decision == .readClock {
+            _ = policy.decide(.clockRead(at: SystemClock.nanoseconds()))
+        }
+    }
+
+    @inline(__always)
+    private func place(_ decision: ServingDecision) { placement?.perform(decision, &policy) }
 
     private func beginRequest() {
         isServing = true
@@ -150,13 +152,10 @@ final class RingTransport: RequestTransport {
         answerLeftOver()
         leaveCompany()
         worker.beat.store(worker.beat.load(ordering: .relaxed) &+ 1, ordering: .releasing)
-        if readTook != 0 {
-            placement?.noteRead(tookNanoseconds: readTook)
-            readTook = 0
-        }
+        place(policy.decide(.ringRequestEnded))
     }
 
-    // MARK: Giving way
+    // MARK: Yielding
 
     /// Counts the request that came, and makes this worker yield while requests come one after the
     /// other.
@@ -166,25 +165,30 @@ final class RingTransport: RequestTransport {
         let others = share.queues[Int(entries[current].queue)].serving
             .add(1, ordering: .relaxed).oldValue
         isCounted = true
-        mix.note(isShared: others > 0)
-        guard share.mayGiveWay.load(ordering: .relaxed) else { return }
-        let givesWay = worker.givesWay.load(ordering: .relaxed)
-        if mix.isSerial != givesWay { giveWay(!givesWay) }
+        let decision = policy.decide(
+            .companySeen(
+                isShared: others > 0, mayYield: share.mayYield.load(ordering: .relaxed),
+                yields: worker.yields.load(ordering: .relaxed)))
+        switch decision {
+        case .startYielding: yield(true)
+        case .stopYielding: yield(false)
+        default: break
+        }
     }
 
-    private func giveWay(_ yes: Bool) {
+    private func yield(_ yes: Bool) {
         if yes {
-            let from = share.mayGiveWayFrom.load(ordering: .relaxed)
-            guard SystemClock.coarseNanoseconds() >= from else { return }
+            let notBefore = share.notBefore.load(ordering: .relaxed)
+            guard SystemClock.coarseNanoseconds() >= notBefore else { return }
         }
         guard ward_give_way(yes ? 1 : 0) == 0 else { return }
-        worker.givesWay.store(yes, ordering: .sequentiallyConsistent)
+        worker.yields.store(yes, ordering: .sequentiallyConsistent)
     }
 
     /// Called before this worker rests, ends, or holds what other threads wait for.
     func beOrdinary() {
-        mix = RequestMix()
-        if ward_gives_way() != 0 { giveWay(false) }
+        _ = policy.decide(.stoppedYielding)
+        if ward_gives_way() != 0 { yield(false) }
     }
 
     /// Called before the waiting program has the answer.
@@ -223,10 +227,9 @@ final class RingTransport: RequestTransport {
         entries[index].commitID = 0
         entries[index].putReply(header, content)
         leaveCompany()
-        if readArrival != 0 {
+        if policy.timesRead {
             // The time is taken before the program is woken, which then runs first.
-            readTook = SystemClock.nanoseconds() &- readArrival
-            readArrival = 0
+            _ = policy.decide(.ringAnswered(at: SystemClock.nanoseconds()))
         }
         var result = ward_ring_commit(
             &ring, share.device, entries[index].queue, commitID, UInt64(index))
@@ -251,10 +254,12 @@ final class RingTransport: RequestTransport {
     // MARK: Waiting
 
     private func wait() {
-        if arrival != 0 {
-            let taken = SystemClock.nanoseconds() &- arrival
-            arrival = 0
-            if taken < Settling.longestServiceNanoseconds, comesWhileAwake() { return }
+        if policy.mayStayAwake,
+            case .stayAwake(let nanoseconds) = policy.decide(
+                .ringIsEmpty(at: SystemClock.nanoseconds())),
+            comesWhileAwake(nanoseconds)
+        {
+            return
         }
         for entry in entries { share.queues[Int(entry.queue)].idle.add(1, ordering: .relaxed) }
         // If the buffers are clean, a wipe that is demanded meanwhile counts as done. This worker
@@ -271,13 +276,13 @@ final class RingTransport: RequestTransport {
         }
     }
 
-    private func comesWhileAwake() -> Bool {
+    private func comesWhileAwake(_ nanoseconds: UInt64) -> Bool {
         let start = SystemClock.nanoseconds()
         repeat {
             sched_yield()
             _ = ward_ring_look(&ring)
-            if ward_ring_peek(&ring, 0, &tag, &result) == 1 { return true }
-        } while SystemClock.nanoseconds() &- start < Settling.awakeNanoseconds
+            if completion.peek(&ring) { return true }
+        } while SystemClock.nanoseconds() &- start < nanoseconds
         return false
     }
 
@@ -303,45 +308,11 @@ final class RingTransport: RequestTransport {
 
     private func hasCome(_ index: Int) -> Bool {
         var number: UInt32 = 0
-        var tag: UInt64 = 0
-        var result: Int32 = 0
-        while ward_ring_peek(&ring, number, &tag, &result) == 1 {
-            if tag == UInt64(index) { return result == 0 }
+        var found = RingCompletion()
+        while found.peek(&ring, number) {
+            if found.tag == UInt64(index) { return found.result == 0 }
             number += 1
         }
         return false
     }
-}
-
-/// The channel for the reply to a request in an entry of a ring. Used by that ring's thread.
-struct RingChannel: ReplyChannel, @unchecked Sendable {
-    // Sendable: never handed to another thread, as a worker with a ring does everything itself.
-    private unowned(unsafe) let transport: RingTransport
-    private let index: Int
-
-    init(transport: RingTransport, index: Int) {
-        self.transport = transport
-        self.index = index
-    }
-
-    @inline(__always)
-    func send(_ message: UnsafeRawBufferPointer) -> Bool {
-        let headBytes = MemoryLayout<fuse_out_header>.size
-        transport.answer(
-            index, message.loadUnaligned(as: fuse_out_header.self),
-            UnsafeRawBufferPointer(rebasing: message.dropFirst(headBytes)))
-        return true
-    }
-
-    @inline(__always)
-    func send(_ head: UnsafeRawBufferPointer, _ payload: UnsafeRawBufferPointer) -> Bool {
-        transport.answer(index, head.loadUnaligned(as: fuse_out_header.self), payload)
-        return true
-    }
-
-    var contentTarget: UnsafeMutableRawPointer? { transport.contentTarget(index) }
-
-    static var isForAnyThread: Bool { false }
-
-    var hasCompany: Bool { transport.hasCompany }
 }

@@ -38,7 +38,7 @@ final class RingWatch: Sendable {
 
     func run() {
         var beats: [ObjectIdentifier: UInt64] = [:]
-        var starvation = Starvation()
+        var policy = ServingPolicy(rules: share.rules, machine: share.machine)
         var nextLook: UInt64 = 0
         while true {
             let word = share.watchWord.value
@@ -51,10 +51,10 @@ final class RingWatch: Sendable {
             }
             share.watchWord.wait(
                 while: word,
-                nanoseconds: share.mayGiveWay.load(ordering: .relaxed)
-                    ? Starvation.intervalNanoseconds : RingWatch.intervalNanoseconds)
+                nanoseconds: share.mayYield.load(ordering: .relaxed)
+                    ? Int(share.machine.starvationNanoseconds) : RingWatch.intervalNanoseconds)
             let now = SystemClock.nanoseconds()
-            endStarvation(&starvation, now)
+            endStarvation(&policy, now)
             guard now >= nextLook else { continue }
             nextLook = now &+ UInt64(RingWatch.intervalNanoseconds)
             look(&beats)
@@ -62,16 +62,17 @@ final class RingWatch: Sendable {
     }
 
     /// Keeps all workers from yielding for some time if one of them starves.
-    func endStarvation(_ starvation: inout Starvation, _ now: UInt64) {
-        guard share.mayGiveWay.load(ordering: .relaxed) else { return }
+    func endStarvation(_ policy: inout ServingPolicy, _ now: UInt64) {
+        guard share.mayYield.load(ordering: .relaxed) else { return }
         let all = workers()
         let threads = all.map { $0.thread.load(ordering: .relaxed) }
-        guard !starvation.find(threads.filter { ward_thread_gives_way($0) != 0 }).isEmpty else {
-            return
+        let samples = threads.filter { ward_thread_gives_way($0) != 0 }.map {
+            ThreadSample(thread: $0, use: ThreadUse.read(ofThread: $0))
         }
-        share.mayGiveWayFrom.store(
-            now &+ starvation.pauseNanoseconds(at: now), ordering: .sequentiallyConsistent)
-        for worker in all { worker.stopGivingWay() }
+        let decision = policy.decide(.workersMeasured(samples, at: now))
+        guard case .stopYielding(let barredUntil) = decision else { return }
+        share.notBefore.store(barredUntil, ordering: .sequentiallyConsistent)
+        for worker in all { worker.stopYielding() }
     }
 
     /// Looks at all workers once. `beats`: the beats of the last look.

@@ -41,8 +41,8 @@ final class RingWorkers: @unchecked Sendable {
     private let state: Mutex<State>
 
     /// `queues`: the number of CPUs that the machine may have.
-    init(device: Int32, queues: Int, work: @escaping Work) {
-        share = RingShare(device: device, queues: queues)
+    init(device: Int32, queues: Int, rules: ServingRules, work: @escaping Work) {
+        share = RingShare(device: device, queues: queues, rules: rules)
         self.work = work
         state = Mutex(State(counts: [Int](repeating: 0, count: queues)))
     }
@@ -90,8 +90,8 @@ final class RingWorkers: @unchecked Sendable {
             $0.watch = watch
             $0.watchThread = thread
         }
-        if thread != nil, GivingWay.isPossible() {
-            share.mayGiveWay.store(true, ordering: .sequentiallyConsistent)
+        if thread != nil, share.rules.contains(.yield), Yielding.isPossible() {
+            share.mayYield.store(true, ordering: .sequentiallyConsistent)
         }
     }
 
@@ -174,12 +174,12 @@ final class RingWorkers: @unchecked Sendable {
         return WipeProgress.await(all.map(\.wipeProgress), demand, until: deadline)
     }
 
-    /// As `FUSEConnection.stopGivingWay`.
-    func stopGivingWay() {
-        share.mayGiveWayFrom.max(
-            SystemClock.nanoseconds() &+ GivingWay.pauseAtLockNanoseconds,
+    /// As `FUSEConnection.stopYielding`.
+    func stopYielding() {
+        share.notBefore.max(
+            SystemClock.nanoseconds() &+ Yielding.pauseAtLockNanoseconds,
             ordering: .sequentiallyConsistent)
-        for worker in state.withLock({ $0.workers }) { worker.stopGivingWay() }
+        for worker in state.withLock({ $0.workers }) { worker.stopYielding() }
     }
 }
 

@@ -1,8 +1,5 @@
 /// Counts the programs that ask, as far as one worker sees.
 struct RecentPrograms {
-    /// If no other program asked for so long, there is one program, nanoseconds.
-    static let oneNanoseconds: UInt64 = 10_000_000
-
     /// The threads that made the last requests, gettid(2).
     private var last = SIMD8<UInt32>()
     private var next = 0
@@ -44,5 +41,5 @@ struct RecentPrograms {
 
     /// Only one program has asked for a while.
     @inline(__always)
-    var isOne: Bool { now &- changed >= RecentPrograms.oneNanoseconds }
+    var isOne: Bool { now &- changed >= ServingLimits.oneProgramNanoseconds }
 }

@@ -49,7 +49,7 @@ public struct KeybagError: Error, Equatable, Sendable, CustomStringConvertible {
         case beforeFirstUnlock
         /// The host is not trusted: it never was, or it was removed.
         case hostUnknown
-        /// The host did not connect for `KeybagStore.hostLifetime`.
+        /// The host did not connect for 30 days.
         case hostExpired
         /// A host of that name is trusted already.
         case hostExists

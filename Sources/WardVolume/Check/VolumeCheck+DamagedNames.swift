@@ -44,9 +44,9 @@ extension VolumeCheck {
     func corrected(
         _ stored: [UInt8], _ directory: Int32, _ parent: Node
     ) throws(Errno) -> [CChar]? {
-        let state = try volume.directoryState(of: parent)
+        let state = try volume.backing.directoryState(of: parent)
         var found: [UInt8]?
-        if stored.count == 44, stored[0] == Volume.longNamePrefix {
+        if stored.count == 44, stored[0] == NameCipher.longNamePrefix {
             let halves = tally.withLock { $0.halves.filter { $0.parent === parent } }
             for half in halves {
                 let name = half.stored.dropLast().map { UInt8(bitPattern: $0) }
@@ -64,7 +64,7 @@ extension VolumeCheck {
     private func corrected(
         _ stored: [UInt8], _ directory: Int32, _ id: [UInt8]
     ) throws(Errno) -> [UInt8]? {
-        let longest = Base64URL.encodedCount(16 + Volume.longestShortName)
+        let longest = Base64URL.encodedCount(16 + NameCipher.longestShortName)
         guard stored.count >= Base64URL.encodedCount(17), stored.count <= longest else {
             return nil
         }
@@ -79,7 +79,7 @@ extension VolumeCheck {
         }
         var name = stored
         if stored.count == 44, strange.isEmpty || strange == [0] {
-            name[0] = Volume.longNamePrefix
+            name[0] = NameCipher.longNamePrefix
             if try opensLong(name, directory, id) { return name }
             name[0] = stored[0]
         }

@@ -30,7 +30,7 @@ struct LongNameHalf: Sendable {
 
     /// The names of both halves, zero-terminated.
     var link: [CChar] { name.zeroTerminated }
-    var stored: [CChar] { [CChar(bitPattern: Volume.longNamePrefix)] + link.dropFirst(2) }
+    var stored: [CChar] { [CChar(bitPattern: NameCipher.longNamePrefix)] + link.dropFirst(2) }
 }
 
 // Examines directories: their records, names and attributes, symbolic links, and leftovers.
@@ -70,7 +70,7 @@ extension VolumeCheck {
     }
 
     private func look(at node: Node) throws(Errno) -> Visit {
-        let descriptor = try volume.openDirectoryDescriptor(of: node)
+        let descriptor = try volume.backing.openDirectoryDescriptor(of: node)
         defer { volume.storage.close(descriptor) }
         guard let state = try stateOfRecord(node, descriptor) else { return Visit() }
         let listing = try list(descriptor, node, state)
@@ -163,7 +163,7 @@ extension VolumeCheck {
                 restoreRecord(node, known, descriptor, problem, [])
                 return known
             }
-            return try volume.directoryState(of: node)
+            return try volume.backing.directoryState(of: node)
         case .newer(let reason):
             tally.withLock {
                 $0.report.unreachable.append("\(volume.path(of: node)): \(reason)")
@@ -171,7 +171,7 @@ extension VolumeCheck {
             return nil
         case .bad(let problem, let target):
             // A directory that is being removed loses its name before its record.
-            _ = try volume.statusByName(of: node)
+            _ = try volume.backing.statusByName(of: node)
             if let known = node.directory {
                 restoreRecord(node, known, descriptor, problem, target)
                 return known
@@ -234,7 +234,7 @@ extension VolumeCheck {
         } else if (try? storage.fstatat(descriptor, DirectoryRecord.linkName)) != nil {
             kept = try quarantine.move(descriptor, DirectoryRecord.linkName, note)
         }
-        let hidden = volume.stagingName()
+        let hidden = volume.store.staging.next()
         try storage.symlinkat(
             target: record.linkTarget(macKey: volume.keys.records), descriptor, hidden)
         do throws(Errno) {
@@ -290,7 +290,7 @@ extension VolumeCheck {
                 return
             } else if name.count == 45, name.starts(with: ".n".utf8) {
                 listing.longLinks.append(entry)
-            } else if name.count == 44, name[0] == Volume.longNamePrefix {
+            } else if name.count == 44, name[0] == NameCipher.longNamePrefix {
                 listing.long.append(entry)
             } else if opens(name, in: state.id) {
                 listing.names.append(entry)
@@ -305,7 +305,7 @@ extension VolumeCheck {
 
     /// Whether a short stored name belongs to this directory.
     func opens(_ stored: [UInt8], in id: [UInt8]) -> Bool {
-        stored.withUnsafeBytes { volume.decryptName($0, in: id) }.map(Volume.isPossibleName)
+        stored.withUnsafeBytes { volume.keys.names.decrypt($0, in: id) }.map(Volume.isPossibleName)
             ?? false
     }
 
@@ -314,7 +314,7 @@ extension VolumeCheck {
         guard let decoded = Base64URL.decode(String(decoding: name, as: UTF8.self)) else {
             return false
         }
-        return decoded.count > 16 && decoded.count <= 16 + Volume.longestShortName
+        return decoded.count > 16 && decoded.count <= 16 + NameCipher.longestShortName
     }
 
     /// Whether both halves of a long name are there and match. If one seems to be missing, looks
@@ -325,7 +325,9 @@ extension VolumeCheck {
         let stored = entry.name.zeroTerminated
         func isSound() throws(Errno) -> Bool {
             do throws(Errno) {
-                return try volume.readLongName(descriptor, stored).map { opens($0, in: state.id) }
+                return try volume.names.readLongName(descriptor, stored).map {
+                    opens($0, in: state.id)
+                }
                     ?? false
             } catch {
                 // Missing, or no link. Other errors say nothing about the half.
@@ -443,7 +445,7 @@ extension VolumeCheck {
     func check(_ half: LongNameHalf) {
         let directory: StoreDescriptor
         do throws(Errno) {
-            directory = try volume.directoryDescriptor(of: half.parent)
+            directory = try volume.backing.directoryDescriptor(of: half.parent)
         } catch {
             if !isGone(error, half.parent) {
                 note(unreachable: place(half.parent, half.name), error)
@@ -478,13 +480,13 @@ extension VolumeCheck {
             if try isSoundLink(stored, descriptor) { return }
         } catch {
             if !isGone(error, UInt64(status.st_ino), parent, stored) {
-                note(unreachable: volume.path(of: link), error)
+                note(unreachable: volume.names.path(of: link), error)
             }
             return
         }
         add(
             CheckFinding(
-                .link, path: volume.path(of: link),
+                .link, path: volume.names.path(of: link),
                 problem: "the target of the symbolic link does not authenticate",
                 remedy: "moved to the quarantine")
         ) { () throws(Errno) in
@@ -524,16 +526,16 @@ extension VolumeCheck {
     /// lock may be held during that call: the kernel may wait for one with the directory locked.
     func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
         let link = NodeLink(parent: parent, name: stored)
-        let plain = parent.directory.flatMap { volume.plainNameBytes(of: link, in: $0) }
+        let plain = parent.directory.flatMap { volume.names.plainNameBytes(of: link, in: $0) }
         let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
         volume.noteRemoved(node, status, parent, stored)
         volume.durability.dirt.noteChange()
         return { [volume] in
-            if stored.first == CChar(bitPattern: Volume.longNamePrefix),
-                let descriptor = try? volume.directoryDescriptor(of: parent)
+            if stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
+                let descriptor = try? volume.backing.directoryDescriptor(of: parent)
             {
                 volume.names.longNames.withWriteLock {
-                    volume.removeLongLink(descriptor.rawValue, stored)
+                    volume.names.removeLongLink(descriptor.rawValue, stored)
                 }
             }
             if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }

@@ -66,7 +66,7 @@ extension VolumeCheck {
 
     func path(of task: FileTask) -> String {
         if task.hasName {
-            return volume.path(of: NodeLink(parent: task.parent, name: task.stored))
+            return volume.names.path(of: NodeLink(parent: task.parent, name: task.stored))
         }
         return place(task.parent, task.stored.dropLast().map { UInt8(bitPattern: $0) })
     }
@@ -258,7 +258,7 @@ extension VolumeCheck {
                     // Checked here first, because `authenticatedEpoch` reports a denial.
                     try withContent(of: file, context) { _ in }
                     return try volume.authenticatedEpoch(
-                        file, last, .mend, Volume.ownCaller, context) != nil
+                        file, last, .mend, Caller.volume, context) != nil
                 }
                 if !skipped.isEmpty { add(wiped(file, skipped), to: &found) }
                 let (page, pages) = (walk.page, walk.pages)
@@ -315,7 +315,7 @@ extension VolumeCheck {
             for page in pages {
                 try volume.examine(
                     file, page: page, context.sealed + (page - pages.lowerBound) * pageBytes,
-                    .mend, Volume.ownCaller, context)
+                    .mend, Caller.volume, context)
             }
         }
         return try withContent(of: file, context) { content throws(Errno) in
@@ -417,7 +417,7 @@ extension VolumeCheck {
             let (length, _) = volume.expectation(file, page)
             guard bad.state != .lost else {
                 return try volume.store(
-                    access, .zeros, offset: start, count: length, .mend, Volume.ownCaller, context)
+                    access, .zeros, offset: start, count: length, .mend, Caller.volume, context)
             }
             // Written through the ordinary path, from a copy that is wiped.
             try volume.readPage(file, page, to: context.sealed)
@@ -426,7 +426,7 @@ extension VolumeCheck {
                 copy throws(Errno) in
                 let copy = copy.baseAddress!
                 defer { explicit_bzero(copy, length) }
-                try volume.withContent(of: file, .mend, Volume.ownCaller, context) {
+                try volume.withContent(of: file, .mend, Caller.volume, context) {
                     content throws(Errno) in
                     content.usePlain(layout.pageBytes)
                     try volume.decode(file, page: page, context.sealed, to: context.plain, content)
@@ -434,7 +434,7 @@ extension VolumeCheck {
                 }
                 try volume.store(
                     access, .data(copy), offset: start, count: length, .mend,
-                    Volume.ownCaller, context)
+                    Caller.volume, context)
             }
         }
     }

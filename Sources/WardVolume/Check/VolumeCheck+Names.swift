@@ -55,7 +55,7 @@ extension VolumeCheck {
     /// fits, the directory gets a new one, and its names are lost.
     private func resolve(_ bad: BadRecord) throws(Errno) {
         let node = bad.node
-        let descriptor = try volume.openDirectoryDescriptor(of: node)
+        let descriptor = try volume.backing.openDirectoryDescriptor(of: node)
         defer { volume.storage.close(descriptor) }
         let contents = try contents(descriptor, node)
         let (known, hints) = tally.withLock {
@@ -120,7 +120,7 @@ extension VolumeCheck {
         try volume.storage.list(descriptor) { entry in
             guard !entry.name.contains(UInt8(ascii: ".")),
                 VolumeCheck.looksStored(entry.name)
-                    || (entry.name.count == 44 && entry.name[0] == Volume.longNamePrefix)
+                    || (entry.name.count == 44 && entry.name[0] == NameCipher.longNamePrefix)
             else { return }
             contents.names.append(entry.name)
             files.append(entry.name.zeroTerminated)
@@ -132,7 +132,9 @@ extension VolumeCheck {
                 header = found
             } catch {
                 // A header that can't be read now may be the one that decides.
-                if Volume.isGone(error), volume.isGone(nil, descriptor, stored) { continue }
+                if BackingStore.isGone(error), volume.store.isGone(nil, descriptor, stored) {
+                    continue
+                }
                 throw error
             }
             contents.hints.insert(header.directoryID)
@@ -161,10 +163,11 @@ extension VolumeCheck {
     func opensLong(
         _ stored: [UInt8], _ descriptor: Int32, _ id: [UInt8]
     ) throws(Errno) -> Bool {
-        guard stored.first == Volume.longNamePrefix, stored.count == 44 else { return false }
+        guard stored.first == NameCipher.longNamePrefix, stored.count == 44 else { return false }
         do throws(Errno) {
             let name = stored.zeroTerminated
-            return try volume.readLongName(descriptor, name).map { opens($0, in: id) } ?? false
+            return try volume.names.readLongName(descriptor, name).map { opens($0, in: id) }
+                ?? false
         } catch {
             if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }
             throw error
@@ -210,7 +213,7 @@ extension VolumeCheck {
             let directory: StoreDescriptor
             let status: FileStatus
             do throws(Errno) {
-                directory = try volume.directoryDescriptor(of: task.parent)
+                directory = try volume.backing.directoryDescriptor(of: task.parent)
                 status = try volume.storage.fstatat(directory.rawValue, task.stored)
             } catch {
                 if !isGone(error, task.inode, task.parent, task.stored) {
@@ -238,7 +241,7 @@ extension VolumeCheck {
     /// the change. Otherwise a file of ward's gets a new name, and any other goes to the
     /// quarantine.
     private func resolve(_ bad: BadName) throws(Errno) {
-        let directory = try volume.directoryDescriptor(of: bad.parent)
+        let directory = try volume.backing.directoryDescriptor(of: bad.parent)
         let status = try volume.storage.fstatat(directory.rawValue, bad.stored)
         guard UInt64(status.st_ino) == bad.inode else { return }
         let stored = bad.stored.dropLast().map { UInt8(bitPattern: $0) }
@@ -266,7 +269,7 @@ extension VolumeCheck {
         {
             finding.problem = "one character of its name was changed in the backing directory"
             let link = NodeLink(parent: bad.parent, name: corrected)
-            finding.remedy = "called \(volume.path(of: link)) again"
+            finding.remedy = "called \(volume.names.path(of: link)) again"
             tally.withLock { _ = $0.claimedHalves.insert(corrected) }
             add(finding) { () throws(Errno) in
                 try move(bad, status, to: bad.parent, corrected)
@@ -298,7 +301,9 @@ extension VolumeCheck {
     }
 
     func exists(_ stored: [CChar], in directory: Node) -> Bool {
-        guard let descriptor = try? volume.directoryDescriptor(of: directory) else { return true }
+        guard let descriptor = try? volume.backing.directoryDescriptor(of: directory) else {
+            return true
+        }
         return (try? volume.storage.fstatat(descriptor.rawValue, stored)) != nil
     }
 
@@ -321,11 +326,11 @@ extension VolumeCheck {
     private func withStored(
         _ name: String, in directory: Node, _ body: ([CChar]) throws(Errno) -> Void
     ) throws(Errno) {
-        let state = try volume.directoryState(of: directory)
+        let state = try volume.backing.directoryState(of: directory)
         var stored = [CChar](repeating: 0, count: 512)
         try Array(name.utf8).withUnsafeBytesTyped { bytes throws(Errno) in
             try stored.withUnsafeMutableBufferPointer { out throws(Errno) in
-                _ = try volume.encryptName(bytes, in: state.id, to: out.baseAddress!)
+                _ = try volume.keys.names.encrypt(bytes, in: state.id, to: out.baseAddress!)
             }
         }
         try body(Array(stored.prefix { $0 != 0 }) + [0])
@@ -335,15 +340,15 @@ extension VolumeCheck {
     private func move(
         _ bad: BadName, _ status: FileStatus, to target: Node, _ stored: [CChar]
     ) throws(Errno) {
-        let from = try volume.directoryDescriptor(of: bad.parent)
-        let to = try volume.directoryDescriptor(of: target)
+        let from = try volume.backing.directoryDescriptor(of: bad.parent)
+        let to = try volume.backing.directoryDescriptor(of: target)
         try contexts.withTyped { context throws(Errno) in
             defer {
                 context.endClassDecision()
                 volume.durability.unsynced.movedFiles.end(by: context)
             }
             if bad.type == S_IFREG, let node = volume.nodes.table.find(inode: bad.inode) {
-                let state = try volume.directoryState(of: target)
+                let state = try volume.backing.directoryState(of: target)
                 context.beginClassDecision()
                 try volume.keepClass(of: node, movingTo: state, context)
             }
@@ -362,7 +367,7 @@ extension VolumeCheck {
         try volume.storage.fsync(to.rawValue)
         if from !== to { try volume.storage.fsync(from.rawValue) }
         if let state = target.directory,
-            let plain = volume.plainNameBytes(
+            let plain = volume.names.plainNameBytes(
                 of: NodeLink(parent: target, name: stored), in: state)
         {
             volume.kernel?.invalidateName(plain, in: target.kernelID(volume))

@@ -130,7 +130,7 @@ extension VolumeCheck {
     private func takeAway(
         _ task: FileTask, _ reason: String
     ) throws(Errno) -> (kept: String, forgetting: () -> Void) {
-        let directory = try volume.directoryDescriptor(of: task.parent)
+        let directory = try volume.backing.directoryDescriptor(of: task.parent)
         let status = try volume.storage.fstatat(directory.rawValue, task.stored)
         guard UInt64(status.st_ino) == task.inode else { throw .staleNFSFileHandle }
         let kept = try quarantine.move(
@@ -145,7 +145,7 @@ extension VolumeCheck {
     private func examine(
         _ task: FileTask, _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> Salvaged {
-        let (descriptor, _, isWritable) = try volume.openBacking(node)
+        let (descriptor, _, isWritable) = try volume.backing.open(node)
         var isHandedOver = false
         defer { if !isHandedOver { volume.storage.close(descriptor) } }
         let pageBytes = volume.layout.pageBytes

@@ -174,9 +174,9 @@ public final class VolumeCheck: Sendable {
     func isGone(_ error: Errno, _ inode: UInt64?, _ parent: Node, _ stored: [CChar]) -> Bool {
         guard error.mayMeanGone else { return false }
         do throws(Errno) {
-            let directory = try volume.directoryDescriptor(of: parent)
+            let directory = try volume.backing.directoryDescriptor(of: parent)
             return withExtendedLifetime(directory) {
-                volume.isGone(inode, directory.rawValue, stored)
+                volume.store.isGone(inode, directory.rawValue, stored)
             }
         } catch {
             return isGone(error, parent)

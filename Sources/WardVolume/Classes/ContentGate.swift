@@ -1,6 +1,7 @@
 import Synchronization
 import WardFormat
 import WardKeys
+import WardSystem
 
 /// Decides which content may be served, and ends the service of classes at a lock.
 ///
@@ -45,6 +46,23 @@ final class WorkerContexts: @unchecked Sendable {
         lock.withLock {
             for context in contexts.values { context._withUnsafeGuaranteedRef(body) }
         }
+    }
+
+    /// Waits for requests under way. Returns false if one did not end in time.
+    func drain(until end: Duration) -> Bool { drain(wiping: false, until: end) }
+
+    /// Waits for requests under way and wipes cipher contexts and plaintext. Returns false if a
+    /// request did not end in time.
+    func wipe(until end: Duration) -> Bool { drain(wiping: true, until: end) }
+
+    private func drain(wiping: Bool, until end: Duration) -> Bool {
+        var isComplete = true
+        forEach {
+            if !$0.drain(wiping: wiping, patience: end - SystemClock.monotonic()) {
+                isComplete = false
+            }
+        }
+        return isComplete
     }
 
     /// Whether a request is under way that announced an epoch before `now`.

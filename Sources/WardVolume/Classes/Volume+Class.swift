@@ -5,15 +5,15 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-// Reading and changing the class of a file or directory (rows I4, I7 to I10). `makeFile` in
-// Volume+Creation.swift decides the class of a new file (rows I1 and I12).
+// Reading and changing the class of a file or directory (rows I4, I7 to I10). `classOfNewFile`
+// in Volume+Creation.swift decides the class of a new file (rows I1 and I12).
 extension Volume {
     /// Returns the class of a file or directory. Needs no key (row I9).
     func protectionClass(of node: Node, _ context: WorkerContext) throws(Errno) -> ProtectionClass {
         if node.isDirectory {
             // The class for new files: in a synchronised tree at most C, even if the record says
             // more.
-            let own = try directoryState(of: node).protectionClass
+            let own = try backing.directoryState(of: node).protectionClass
             return own.isForSynchronised || markedDirectory(over: node) == nil
                 ? own : .completeUntilFirstUserAuthentication
         }
@@ -34,7 +34,7 @@ extension Volume {
         guard node.isDirectory || node.isRegular else { throw .notPermitted }
         let old =
             try node.isDirectory
-            ? directoryState(of: node).protectionClass : protectionClass(of: node, context)
+            ? backing.directoryState(of: node).protectionClass : protectionClass(of: node, context)
         let isOthers = try !isOwner(caller, of: node)
         if isOthers { try Volume.requireNoWeakening(from: old, to: wanted) }
         if node.isDirectory {
@@ -64,7 +64,7 @@ extension Volume {
     /// Whether the caller may do what only the owner may. Root may.
     func isOwner(_ caller: Caller, of node: Node) throws(Errno) -> Bool {
         if caller.uid == 0 { return true }
-        return try status(of: node).st_uid == caller.uid
+        return try backing.status(of: node).st_uid == caller.uid
     }
 
     /// The value of `unsyncedClassName`: names this mount and counts the failed syncs. A program
@@ -99,7 +99,7 @@ extension Volume {
         if !wanted.isForSynchronised { context.beginClassDecision() }
         defer { context.endClassDecision() }
         if !wanted.isForSynchronised, let inside = markedDirectory(overAnyNameOf: node) {
-            throw refused(path(of: inside.link), wanted, inside.marked, .setClass, caller)
+            throw refused(names.path(of: inside.link), wanted, inside.marked, .setClass, caller)
         }
         let isOthers = try !isOwner(caller, of: node)
         let file = try acquire(node, context).file
@@ -211,7 +211,7 @@ extension Volume {
         of node: Node, to wanted: ProtectionClass, isSynced: Bool, _ caller: Caller,
         _ context: WorkerContext
     ) throws(Errno) {
-        let state = try directoryState(of: node)
+        let state = try backing.directoryState(of: node)
         try state.recordLock.withLock { () throws(Errno) in
             if try !isOwner(caller, of: node) {
                 try Volume.requireNoWeakening(from: state.protectionClass, to: wanted)
@@ -247,7 +247,7 @@ extension Volume {
         {
             return
         }
-        let directory = try directoryDescriptor(of: node)
+        let directory = try backing.directoryDescriptor(of: node)
         // From now on, files that are made or moved here get a header before their name. Requests
         // that are at it already are waited for.
         if old != wanted {
@@ -265,7 +265,7 @@ extension Volume {
         }
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: wanted, isSynchronised: isMarked)
-        let hidden = stagingName()
+        let hidden = store.staging.next()
         if !isSynced { durability.unsynced.classes.begin() }
         defer { if !isSynced { durability.unsynced.classes.end() } }
         try storage.symlinkat(
@@ -307,7 +307,7 @@ extension Volume {
         var candidates: [[CChar]] = []
         try storage.list(directory.rawValue) { entry in
             if entry.type != UInt8(DT_REG), entry.type != UInt8(DT_UNKNOWN) { return }
-            guard isOurs(entry.name, in: state) else { return }
+            guard keys.names.isOurs(entry.name, in: state) else { return }
             candidates.append(entry.name.zeroTerminated)
         }
         for stored in candidates {
@@ -325,7 +325,7 @@ extension Volume {
             } catch {
                 // The file was deleted or moved meanwhile. A faulty backing store may say so of an
                 // existing file.
-                guard Volume.isGone(error), isGone(inode, directory.rawValue, stored)
+                guard BackingStore.isGone(error), store.isGone(inode, directory.rawValue, stored)
                 else { throw error }
             }
         }

@@ -60,9 +60,9 @@ extension Volume {
         else inherited: ProtectionClass, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> ProtectionClass? {
         guard let (kind, base) = SideFile.parse(name) else { return nil }
-        try encryptName(
+        try keys.names.encrypt(
             UnsafeRawBufferPointer(rebasing: name[0..<base]), in: state.id, to: context.nameB)
-        let directory = try directoryDescriptor(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         let status: FileStatus
         do throws(Errno) {
             status = try storage.fstatat(directory.rawValue, context.nameB)
@@ -92,7 +92,7 @@ extension Volume {
             guard file.sizeBytes >= 16 else { return false }
             guard isAdmitted(file) else { return true }
             guard (try? readPage(file, 0, to: context.sealed)) != nil,
-                (try? examine(file, page: 0, context.sealed, .read, Volume.ownCaller, context))
+                (try? examine(file, page: 0, context.sealed, .read, Caller.volume, context))
                     != nil
             else { return true }
             defer { context.excuses.forget() }
@@ -121,7 +121,7 @@ extension Volume {
         // Most files are no databases and have no side files.
         for link in node.allLinks {
             guard let directory = link.parent.directory,
-                let name = plainNameBytes(of: link, in: directory)
+                let name = names.plainNameBytes(of: link, in: directory)
             else { continue }
             for (suffix, kind) in [
                 ("-journal", SideFile.content), ("-wal", .content), ("-shm", .shared),
@@ -131,7 +131,7 @@ extension Volume {
                 else { continue }
                 defer { nodes.table.release(side, lookups: 1) }
                 let expected = kind.protectionClass(beside: wanted)
-                guard try status(of: side).st_uid == status(of: node).st_uid,
+                guard try backing.status(of: side).st_uid == backing.status(of: node).st_uid,
                     expected.isStronger(than: try protectionClass(of: side, context)),
                     try isDatabase(node, context)
                 else { continue }
@@ -150,11 +150,11 @@ extension Volume {
     private func sideFile(
         _ name: [UInt8], in parent: Node, _ context: WorkerContext
     ) throws(Errno) -> Node? {
-        let state = try directoryState(of: parent)
-        let directory = try directoryDescriptor(of: parent)
+        let state = try backing.directoryState(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         do throws(Errno) {
             try name.withUnsafeBytesTyped { name throws(Errno) in
-                _ = try encryptName(name, in: state.id, to: context.nameB)
+                _ = try keys.names.encrypt(name, in: state.id, to: context.nameB)
             }
             let status = try storage.fstatat(directory.rawValue, context.nameB)
             guard status.st_mode & S_IFMT == S_IFREG else { return nil }

@@ -53,7 +53,7 @@ extension Volume {
 
     /// The answer of `user.ward.synced`; throws `ENODATA` outside of marked directories.
     func synchronisation(of node: Node) throws(Errno) -> Synchronisation {
-        if node.isDirectory, try directoryState(of: node).isMarked { return .marked }
+        if node.isDirectory, try backing.directoryState(of: node).isMarked { return .marked }
         let isInside =
             node.isDirectory
             ? markedDirectory(over: node) != nil
@@ -70,7 +70,7 @@ extension Volume {
     ) throws(Errno) {
         guard try isOwner(caller, of: node) else { throw .notPermitted }
         guard node.isDirectory else { throw .notDirectory }
-        let state = try directoryState(of: node)
+        let state = try backing.directoryState(of: node)
         try state.recordLock.withLock { () throws(Errno) in
             if !isMarked, !state.isMarked { throw .noData }
             let own = state.protectionClass
@@ -115,9 +115,8 @@ extension Volume {
     ) throws(Errno) {
         context.beginClassDecision()
         guard let marked = markedDirectory(over: parent) else { return }
-        let directory = path(of: parent)
         throw refused(
-            (directory == "/" ? "" : directory) + "/" + String(decoding: name, as: UTF8.self),
+            names.path(of: String(decoding: name, as: UTF8.self), in: parent),
             protectionClass, marked, operation, caller)
     }
 
@@ -178,7 +177,7 @@ extension Volume {
             }
             return report(
                 .arrivedInSynchronised(
-                    path: path(of: NodeLink(parent: to, stored)), protectionClass: own,
+                    path: names.path(of: NodeLink(parent: to, stored)), protectionClass: own,
                     marked: path(of: marked), operation: operation.rawValue, files: nil,
                     caller: caller))
         }
@@ -231,11 +230,13 @@ extension Volume {
             let directory = directories[next]
             next += 1
             var stored: [[CChar]] = []
-            guard let state = try? directoryState(of: directory),
-                let descriptor = try? directoryDescriptor(of: directory)
+            guard let state = try? backing.directoryState(of: directory),
+                let descriptor = try? backing.directoryDescriptor(of: directory)
             else { continue }
             try? storage.list(descriptor.rawValue) { entry in
-                guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
+                guard entry.type != UInt8(DT_LNK), keys.names.isOurs(entry.name, in: state) else {
+                    return
+                }
                 stored.append(entry.name.zeroTerminated)
             }
             for name in stored {

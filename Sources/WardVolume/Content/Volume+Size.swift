@@ -74,7 +74,9 @@ extension Volume {
     /// names keep it, too.
     private func keepsHeader(_ file: OpenFile) throws(Errno) -> Bool {
         guard let link = file.node.link else { return true }
-        guard try directoryState(of: link.parent).gives(file.protectionClass) else { return true }
+        guard try backing.directoryState(of: link.parent).gives(file.protectionClass) else {
+            return true
+        }
         // After a power cut the file may again have its name in a directory of another class.
         if durability.unsynced.movedFiles.contains(file.node.inode) { return true }
         if try storage.fstat(file.descriptor).st_nlink > 1 { return true }

@@ -11,7 +11,7 @@ extension Volume {
     ) throws(Errno) {
         let file = access.file
         guard count >= Streaming.smallestRequestBytes, offset >= Streaming.beginBytes,
-            file.sizeBytes > oldSize, kernelKeepsContent, !file.notes.isKnownDatabase.value
+            file.sizeBytes > oldSize, mount.keepsContent, !file.notes.isKnownDatabase.value
         else { return }
         try tellStore(of: access, offset, count)
     }

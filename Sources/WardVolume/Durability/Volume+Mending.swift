@@ -67,8 +67,8 @@ extension Volume {
     /// Whether a node was removed meanwhile, or moved again. Then it waits again.
     private func isGone(_ node: Node, _ link: NodeLink) -> Bool {
         if node.link == nil { return true }
-        guard let parent = try? directoryDescriptor(of: link.parent) else { return false }
-        return isGone(node.inode, parent.rawValue, link.name)
+        guard let parent = try? backing.directoryDescriptor(of: link.parent) else { return false }
+        return store.isGone(node.inode, parent.rawValue, link.name)
     }
 
     private static let mostRoundsOfMoved = 100
@@ -103,12 +103,13 @@ extension Volume {
     ) -> Bool {
         var isComplete = true
         var stored: [[CChar]] = []
-        guard let descriptor = try? directoryDescriptor(of: directory),
-            let state = try? directoryState(of: directory),
+        guard let descriptor = try? backing.directoryDescriptor(of: directory),
+            let state = try? backing.directoryState(of: directory),
             (try? storage.list(
                 descriptor.rawValue,
                 { entry in
-                    guard entry.type != UInt8(DT_LNK), isOurs(entry.name, in: state) else { return }
+                    guard entry.type != UInt8(DT_LNK), keys.names.isOurs(entry.name, in: state)
+                    else { return }
                     stored.append(entry.name.zeroTerminated)
                 })) != nil
         else { return false }
@@ -123,7 +124,7 @@ extension Volume {
             do throws(Errno) {
                 status = try storage.fstatat(descriptor.rawValue, name)
             } catch {
-                if !Volume.isGone(error) || !isGone(nil, descriptor.rawValue, name) {
+                if !BackingStore.isGone(error) || !store.isGone(nil, descriptor.rawValue, name) {
                     isComplete = false
                 }
                 continue
@@ -136,7 +137,7 @@ extension Volume {
             if type == S_IFDIR {
                 if !mendDirectory(node, context, shouldStop, isWalk: isWalk) { isComplete = false }
             } else if !mendFile(node, context, shouldStop),
-                !isGone(node.inode, descriptor.rawValue, name)
+                !store.isGone(node.inode, descriptor.rawValue, name)
             {
                 isComplete = false
             }
@@ -182,8 +183,8 @@ extension Volume {
                 defer { context.excuses.forget() }
                 do throws(Errno) {
                     try examineEnd(
-                        file, lastPageOffset: lastPageOffset, .mend, Volume.ownCaller, context)
-                    try withContent(of: file, .mend, Volume.ownCaller, context) { content in
+                        file, lastPageOffset: lastPageOffset, .mend, Caller.volume, context)
+                    try withContent(of: file, .mend, Caller.volume, context) { content in
                         try? verifyEnd(access, lastPageOffset: lastPageOffset, content)
                     }
                     return true
@@ -202,7 +203,7 @@ extension Volume {
                 do throws(Errno) {
                     // A page that nothing excuses is left as it is.
                     _ = try walk.skip { last throws(Errno) in
-                        try authenticatedEpoch(file, last, .mend, Volume.ownCaller, context) != nil
+                        try authenticatedEpoch(file, last, .mend, Caller.volume, context) != nil
                     }
                     let (page, pages) = (walk.page, walk.pages)
                     if page >= pages {
@@ -251,13 +252,13 @@ extension Volume {
                 && isZero(record, layout.pageBytes)
             if isAsExpected || isHole { return true }
             defer { context.excuses.forget() }
-            try examine(file, page: page, context.sealed, .mend, Volume.ownCaller, context)
+            try examine(file, page: page, context.sealed, .mend, Caller.volume, context)
             // Written through the ordinary path, from a copy that is scrubbed.
             return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
                 let copy = copy.baseAddress!
                 defer { explicit_bzero(copy, length) }
                 do throws(Errno) {
-                    try withContent(of: file, .mend, Volume.ownCaller, context) {
+                    try withContent(of: file, .mend, Caller.volume, context) {
                         content throws(Errno) in
                         content.usePlain(layout.pageBytes)
                         try decode(file, page: page, context.sealed, to: context.plain, content)
@@ -270,7 +271,7 @@ extension Volume {
                 return
                     (try? store(
                         access, .data(copy), offset: start, count: length, .mend,
-                        Volume.ownCaller, context)) != nil
+                        Caller.volume, context)) != nil
             }
         } catch {
             return false
@@ -283,7 +284,7 @@ extension Volume {
         _ node: Node, _ context: WorkerContext, _ shouldStop: () -> Bool
     ) -> Bool {
         do throws(Errno) {
-            let opened = try openBacking(node)
+            let opened = try backing.open(node)
             defer { storage.close(opened.descriptor) }
             let end = Int(opened.status.st_size) / layout.pageBytes + 1
             try withTemporaryPage { buffer throws(Errno) in

@@ -22,7 +22,7 @@ extension Volume {
                 return (file, false, 0)
             }
             if node.isSalvaged { throw .ioError }
-            let opened = try openBacking(node)
+            let opened = try backing.open(node)
             let made = try load(
                 node, opened.descriptor, opened.status, opened.isWritable, context)
             attach(made.0, to: node)
@@ -106,7 +106,7 @@ extension Volume {
     /// Returns the directory that the node is in, or was in when it was replaced. An empty file has
     /// the class of this directory only.
     private func directoryState(whereLast node: Node) throws(Errno) -> DirectoryState {
-        if let link = node.link { return try directoryState(of: link.parent) }
+        if let link = node.link { return try backing.directoryState(of: link.parent) }
         guard let kept = node.kept else { throw .staleNFSFileHandle }
         return kept.directory
     }

@@ -7,7 +7,7 @@ extension Volume {
     func enter(_ node: Node) throws(Errno) -> DirectoryState {
         if let known = node.directory { return known }
         let (state, waited) = try store.ahead.time { () throws(Errno) in
-            try directoryState(of: node)
+            try backing.directoryState(of: node)
         }
         if let waited { noteUse(.directories, of: node, waited) }
         return state

@@ -12,7 +12,11 @@ final class MountSide: Sendable {
         var attributes: Volume.MountAttributes?
     }
 
+    /// True if the kernel keeps a file's cached content from one open to the next.
+    let keepsContent: Bool
     private let state = Mutex(State())
+
+    init(keepsContent: Bool) { self.keepsContent = keepsContent }
 
     var notifier: (any KernelNotifier)? {
         get { state.withLock { $0.notifier } }

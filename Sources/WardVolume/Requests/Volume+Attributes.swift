@@ -18,7 +18,7 @@ extension Volume {
             }
             showTimes(file)
         }
-        return try attributes(of: node, try status(of: node), context)
+        return try attributes(of: node, try backing.status(of: node), context)
     }
 
     /// Prepares a file whose times are about to be shown. The first time, the size hint is put back
@@ -90,7 +90,7 @@ extension Volume {
         var status = status
         for _ in 1...Volume.mostLooks {
             guard BackingMode.isMarked(status.st_mode) else { return status.st_mode }
-            let (record, after) = try askingWithStatus(node) { place throws(Errno) in
+            let (record, after) = try backing.askingWithStatus(node) { place throws(Errno) in
                 try modeRecord(at: place)
             }
             // A mode change writes the record before the mark, and removes the mark before the
@@ -162,12 +162,12 @@ extension Volume {
         if change.mode != nil || change.uid != nil || change.gid != nil || change.dropPrivilegeBits
             || change.access != nil || change.modification != nil
         {
-            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try apply(change, to: node, descriptor, caller)
             }
             durability.dirt.noteChange()
         }
-        return try attributes(of: node, try status(of: node), context)
+        return try attributes(of: node, try backing.status(of: node), context)
     }
 
     private func setSize(

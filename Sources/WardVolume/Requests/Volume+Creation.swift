@@ -45,8 +45,36 @@ extension Volume {
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> (Node, OpenFile, Attributes) {
         if isReadOnly { throw .readOnlyFileSystem }
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
+        let protectionClass = try classOfNewFile(parent, state, name, caller, context)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
+        let directory = try backing.directoryDescriptor(of: parent)
+        let place = StoredName(
+            parent: parent, state: state, directory: directory, plain: name,
+            stored: context.nameA, isLong: isLong)
+        let trueMode = try maskedMode(mode, umask, parent)
+        try place.makeLongLink(names)
+        let made: (file: OpenFile, status: FileStatus?)
+        do throws(Errno) {
+            // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
+            context.beginClassDecision()
+            made = try makeBackingFile(place, trueMode, protectionClass, caller)
+        } catch {
+            place.removeLongLink(names)
+            throw error
+        }
+        return try announce(made.file, made.status, place, context)
+    }
+
+    /// Returns the class of a new file, or throws where the file may not be made (rows I1, I12).
+    /// Begins a class decision if the class is above C.
+    private func classOfNewFile(
+        _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> ProtectionClass {
         let inherited = try classOfNewFiles(in: parent, state, context)
         let protectionClass =
             try sideFileClass(parent, state, name, else: inherited, caller, context) ?? inherited
@@ -54,57 +82,54 @@ extension Volume {
             try mayDecide(protectionClass, parent, name, .create, caller, context)
         }
         try mayCreate(protectionClass, caller)
-        let isLong = try encryptName(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let stored = context.nameA
-        let directory = try directoryDescriptor(of: parent)
-        let trueMode = try maskedMode(mode, umask, parent)
-        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
-        if isLong { try makeLongLink(directory.rawValue, stored, name, state.id) }
-        let file: OpenFile
-        // The new file's status, if nothing was done to the file since.
-        var known: FileStatus?
-        do throws(Errno) {
-            // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
-            context.beginClassDecision()
-            if state.gives(protectionClass), !backing.needsRecord,
-                !inheritsTooLittle(in: state, isDirectory: false)
-            {
-                names.creations.begin()
-                defer { names.creations.end() }
-                let descriptor = try asCaller(caller) { () throws(Errno) in
-                    try storage.openat(
-                        directory.rawValue, stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
-                        mode: backing.bits)
-                }
-                do throws(Errno) {
-                    let made = try adopt(descriptor, protectionClass, state)
-                    file = made.file
-                    known = made.status
-                } catch {
-                    takeBack(stored, parent, directory.rawValue)
-                    throw error
-                }
-            } else {
-                file = try makeStaged(
-                    directory.rawValue, state, trueMode, protectionClass, caller)
-                do throws(Errno) {
-                    try storage.linkDescriptor(file.descriptor, directory.rawValue, stored)
-                } catch {
-                    discard(file)
-                    throw error
-                }
+        return protectionClass
+    }
+
+    /// Makes the backing file under its name. Returns its status if nothing was done to it since.
+    private func makeBackingFile(
+        _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,
+        _ caller: Caller
+    ) throws(Errno) -> (file: OpenFile, status: FileStatus?) {
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
+        guard place.state.gives(protectionClass), !storedMode.needsRecord,
+            !inheritsTooLittle(in: place.state, isDirectory: false)
+        else {
+            let file = try makeStaged(
+                place.descriptor, place.state, trueMode, protectionClass, caller)
+            do throws(Errno) {
+                try storage.linkDescriptor(file.descriptor, place.descriptor, place.stored)
+            } catch {
+                discard(file)
+                throw error
             }
+            return (file, nil)
+        }
+        names.creations.begin()
+        defer { names.creations.end() }
+        let descriptor = try store.asCaller(caller) { () throws(Errno) in
+            try storage.openat(
+                place.descriptor, place.stored, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
+                mode: storedMode.bits)
+        }
+        do throws(Errno) {
+            let made = try adopt(descriptor, protectionClass, place.state)
+            return (made.file, made.status)
         } catch {
-            if isLong { removeLongLink(directory.rawValue, stored) }
+            takeBack(place.stored, place.parent, place.descriptor)
             throw error
         }
+    }
+
+    /// Gives the node of a new file its name, and returns the attributes. Removes the file again if
+    /// it throws: the kernel does not know it yet.
+    private func announce(
+        _ file: OpenFile, _ known: FileStatus?, _ place: StoredName, _ context: WorkerContext
+    ) throws(Errno) -> (Node, OpenFile, Attributes) {
         durability.dirt.noteChange()
         let node = file.node
-        node.addLink(parent, stored)
+        node.addLink(place.parent, place.stored)
         noteNewName(of: node)
-        if state.inheritedPermissions.value == InheritedPermissions.none {
+        if place.state.inheritedPermissions.value == InheritedPermissions.none {
             node.notes.isFresh.value = true
         }
         do throws(Errno) {
@@ -112,9 +137,8 @@ extension Volume {
             if let known { status = known } else { status = try storage.fstat(file.descriptor) }
             return (node, file, try attributes(of: node, status, context))
         } catch {
-            // The kernel does not know the file yet: remove its name and node again.
-            takeBack(stored, parent, directory.rawValue)
-            if isLong { removeLongLink(directory.rawValue, stored) }
+            takeBack(place.stored, place.parent, place.descriptor)
+            place.removeLongLink(names)
             discard(file)
             throw error
         }
@@ -148,7 +172,7 @@ extension Volume {
         do throws(Errno) {
             guard isDirectory else { return try storage.unlinkat(directory, stored, 0) }
             // Out of the way first, as in `removeDirectory`.
-            let hidden = stagingName()
+            let hidden = store.staging.next()
             try storage.renameat(directory, stored, directory, hidden, flags: 0)
             sweep(directory, Array(hidden.utf8))
         } catch {
@@ -190,17 +214,17 @@ extension Volume {
         _ directory: Int32, _ state: DirectoryState, _ trueMode: mode_t,
         _ protectionClass: ProtectionClass, _ caller: Caller
     ) throws(Errno) -> OpenFile {
-        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
-        let descriptor = try asCaller(caller) { () throws(Errno) in
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
+        let descriptor = try store.asCaller(caller) { () throws(Errno) in
             try storage.openat(
-                directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: backing.bits)
+                directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: storedMode.bits)
         }
         let file = try adopt(descriptor, protectionClass, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
-                try storage.chmod(descriptor, backing.bits)
+                try storage.chmod(descriptor, storedMode.bits)
             }
-            if backing.needsRecord {
+            if storedMode.needsRecord {
                 var value = UInt16(trueMode & 0o7777).littleEndian
                 try withUnsafeBytes(of: &value) { bytes throws(Errno) in
                     try storage.setxattr(
@@ -234,23 +258,23 @@ extension Volume {
     ) throws(Errno) -> (entry: Entry, file: OpenedFile) {
         if isReadOnly { throw .readOnlyFileSystem }
         let parent = node(parent)
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let inherited = try classOfNewFiles(in: parent, state, context)
-        let directory = try directoryDescriptor(of: parent)
+        let directory = try backing.directoryDescriptor(of: parent)
         let trueMode = try maskedMode(mode, umask, parent)
-        let backing = BackingMode(trueMode: trueMode, isDirectory: false)
-        let descriptor = try asCaller(caller) { () throws(Errno) in
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
+        let descriptor = try store.asCaller(caller) { () throws(Errno) in
             try storage.openat(
                 directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
-                mode: backing.bits)
+                mode: storedMode.bits)
         }
         let file = try adopt(descriptor, inherited, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
-                try storage.chmod(descriptor, backing.bits)
+                try storage.chmod(descriptor, storedMode.bits)
             }
-            if backing.needsRecord {
+            if storedMode.needsRecord {
                 try setMode(descriptor, trueMode, isDirectory: false, wasMarked: true)
             }
             let node = file.node
@@ -285,7 +309,7 @@ extension Volume {
         let major = (device & 0xFFF00) >> 8
         let minor = (device & 0xFF) | ((device >> 12) & 0xFFF00)
         return try make(parent, name, context) { directory, stored, _ throws(Errno) in
-            try asCaller(caller) { () throws(Errno) in
+            try store.asCaller(caller) { () throws(Errno) in
                 try storage.mknodat(
                     directory, stored, type | permissions, ward_makedev(major, minor))
             }
@@ -300,22 +324,22 @@ extension Volume {
         if isReadOnly { throw .readOnlyFileSystem }
         let parentNode = node(parent)
         let trueMode = try maskedMode(mode, umask, parentNode)
-        let backing = BackingMode(trueMode: trueMode, isDirectory: true)
+        let storedMode = BackingMode(trueMode: trueMode, isDirectory: true)
         let inherited = try protectionClass(of: parentNode, context)
         return try make(parent, name, context, isDirectory: true) {
             directory, stored, state throws(Errno) in
             // The directory is built under a hidden name, complete with its record, and moved into
             // place.
-            let hidden = stagingName()
-            try asCaller(caller) { () throws(Errno) in
-                try storage.mkdirat(directory, hidden, backing.bits & ~S_ISUID)
+            let hidden = store.staging.next()
+            try store.asCaller(caller) { () throws(Errno) in
+                try storage.mkdirat(directory, hidden, storedMode.bits & ~S_ISUID)
             }
             do throws(Errno) {
                 if inheritsTooLittle(in: state, isDirectory: true) {
                     let place = StoreDescriptor(
                         try storage.openPlace(directory, hidden), storage)
                     let made = try storage.fstat(place.rawValue).st_mode & S_ISGID
-                    try storage.chmod(place.rawValue, backing.bits & ~S_ISUID | made)
+                    try storage.chmod(place.rawValue, storedMode.bits & ~S_ISUID | made)
                 }
                 let descriptor = try storage.openat(
                     directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
@@ -325,7 +349,7 @@ extension Volume {
                 try storage.symlinkat(
                     target: record.linkTarget(macKey: keys.records), descriptor,
                     DirectoryRecord.linkName)
-                if backing.bits & S_ISUID != 0 {
+                if storedMode.bits & S_ISUID != 0 {
                     let inherited = try storage.fstat(descriptor).st_mode & S_ISGID
                     try setMode(
                         descriptor, trueMode | inherited, isDirectory: true, wasMarked: true)
@@ -350,9 +374,9 @@ extension Volume {
     }
 
     private func inheritedPermissions(in parent: Node) throws(Errno) -> InheritedPermissions {
-        let state = try directoryState(of: parent)
+        let state = try backing.directoryState(of: parent)
         if let known = state.inheritedPermissions.value { return known }
-        let descriptor = try directoryDescriptor(of: parent)
+        let descriptor = try backing.directoryDescriptor(of: parent)
         var permissions = InheritedPermissions.none
         do throws(Errno) {
             let acl = try storedValue(descriptor.rawValue, Volume.defaultACLName)

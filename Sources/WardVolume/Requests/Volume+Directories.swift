@@ -9,7 +9,7 @@ extension Volume {
     public func openDirectory(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> HandleID {
         let node = node(id)
         _ = try enter(node)
-        _ = try directoryDescriptor(of: node)
+        _ = try backing.directoryDescriptor(of: node)
         return .handle(
             DirectoryHandle(
                 node: node, storage: storage,
@@ -42,7 +42,8 @@ extension Volume {
             while let name = try handle.name(
                 open: { () throws(Errno) in
                     try storage.openat(
-                        try directoryDescriptor(of: node).rawValue, ".", O_RDONLY | O_DIRECTORY,
+                        try backing.directoryDescriptor(of: node).rawValue, ".",
+                        O_RDONLY | O_DIRECTORY,
                         mode: 0)
                 },
                 convert: { (entries, skipped) throws(Errno) in
@@ -94,7 +95,7 @@ extension Volume {
     ) throws(Errno) {
         let node = handle.object(as: DirectoryHandle.self).node
         store.removedFiles.noteSync()
-        try storage.fsync(try directoryDescriptor(of: node).rawValue)
+        try storage.fsync(try backing.directoryDescriptor(of: node).rawValue)
         try syncNames(of: node)
     }
 
@@ -105,7 +106,7 @@ extension Volume {
         of entries: [(entry: DirectoryEntry, next: UInt64)], in node: Node,
         skipped: inout Errno?
     ) throws(Errno) -> [DirectoryHandle.Name] {
-        let state = try directoryState(of: node)
+        let state = try backing.directoryState(of: node)
         var names: [DirectoryHandle.Name] = []
         names.reserveCapacity(entries.count)
         for (entry, next) in entries {
@@ -136,7 +137,7 @@ extension Volume {
                 if !isReadOnly, !entry.name.starts(with: store.staging.prefix.utf8),
                     !(node === root && entry.name.starts(with: VolumeRoot.stagingPrefix.utf8))
                 {
-                    sweep(try directoryDescriptor(of: node).rawValue, entry.name)
+                    sweep(try backing.directoryDescriptor(of: node).rawValue, entry.name)
                 }
             } else if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8), !isLongLink(entry) {
                 reportForeign(entry.name, node)
@@ -144,11 +145,11 @@ extension Volume {
             return nil
         }
         var stored = entry.name
-        if entry.name.first == Volume.longNamePrefix {
-            let directory = try directoryDescriptor(of: node)
+        if entry.name.first == NameCipher.longNamePrefix {
+            let directory = try backing.directoryDescriptor(of: node)
             do throws(Errno) {
                 stored =
-                    try readLongName(
+                    try names.readLongName(
                         directory.rawValue, entry.name.zeroTerminated) ?? []
             } catch .noSuchFileOrDirectory, .invalidArgument {
                 // The link is gone, or no link.
@@ -159,7 +160,7 @@ extension Volume {
                 return nil
             }
         }
-        guard let plain = stored.withUnsafeBytes({ decryptName($0, in: state.id) }) else {
+        guard let plain = stored.withUnsafeBytes({ keys.names.decrypt($0, in: state.id) }) else {
             if !(node === root && isRootFile(entry.name)) { reportForeign(entry.name, node) }
             return nil
         }

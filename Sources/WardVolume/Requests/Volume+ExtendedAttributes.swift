@@ -191,7 +191,7 @@ extension Volume {
     }
 
     private func storedNames(of node: Node) throws(Errno) -> [String] {
-        try asking(node) { place throws(Errno) in try storedNames(at: place) }
+        try backing.asking(node) { place throws(Errno) in try storedNames(at: place) }
     }
 
     private func storedNames(at place: BackingPlace) throws(Errno) -> [String] {
@@ -205,7 +205,7 @@ extension Volume {
     }
 
     private func storedValue(of node: Node, _ name: String) throws(Errno) -> [UInt8] {
-        try asking(node) { place throws(Errno) in try storedValue(at: place, name) }
+        try backing.asking(node) { place throws(Errno) in try storedValue(at: place, name) }
     }
 
     func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
@@ -269,7 +269,7 @@ extension Volume {
         case .passedThrough(let text):
             // Before the attribute is set: a request in between then asks the backing store.
             node.notes.isFresh.value = false
-            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                 if text == Volume.accessACLName {
                     try setAccessACL(
                         node, descriptor, [UInt8](value), flags, dropSetGroupID: dropSetGroupID)
@@ -284,7 +284,7 @@ extension Volume {
             try withOwnerID(of: node, context) { owner throws(Errno) in
                 let stored = storedName(name, prefix)
                 let sealed = sealAttribute(name, value, owner, stored)
-                try withPathDescriptor(of: node) { descriptor throws(Errno) in
+                try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                     try sealed.withUnsafeBytesTyped { bytes throws(Errno) in
                         try storage.setxattr(descriptor, stored, bytes, flags: flags)
                     }
@@ -325,14 +325,14 @@ extension Volume {
         case .incomplete: throw .invalidArgument
         case .ownersClass, .volume, .socket, .unsupported: throw .notSupported
         case .passedThrough(let text):
-            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, text)
             }
             if text == Volume.defaultACLName { node.directory?.inheritedPermissions.value = nil }
         case .sealed(let prefix, let isMark):
             if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
             let stored = storedName(name, prefix)
-            try withPathDescriptor(of: node) { descriptor throws(Errno) in
+            try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                 try storage.removexattr(descriptor, stored)
             }
         }
@@ -367,7 +367,7 @@ extension Volume {
 
     /// The ID that a node's attributes are bound to; nil if it has none yet.
     private func ownerID(of node: Node, _ context: WorkerContext) throws(Errno) -> [UInt8]? {
-        if node.isDirectory { return try directoryState(of: node).id }
+        if node.isDirectory { return try backing.directoryState(of: node).id }
         guard node.isRegular else { return Volume.noOwnerID }
         let file = try acquire(node, context).file
         defer { release(file, context) }
@@ -379,7 +379,7 @@ extension Volume {
     private func withOwnerID(
         of node: Node, _ context: WorkerContext, _ body: ([UInt8]) throws(Errno) -> Void
     ) throws(Errno) {
-        if node.isDirectory { return try body(try directoryState(of: node).id) }
+        if node.isDirectory { return try body(try backing.directoryState(of: node).id) }
         guard node.isRegular else { return try body(Volume.noOwnerID) }
         let file = try acquire(node, context).file
         defer { release(file, context) }
@@ -401,7 +401,7 @@ extension Volume {
 
     /// Returns a stored ACL with the true owner bits. The stored one has those of the backing mode.
     private func withTrueOwner(_ value: [UInt8], _ node: Node) throws(Errno) -> [UInt8] {
-        let status = try status(of: node)
+        let status = try backing.status(of: node)
         guard BackingMode.isMarked(status.st_mode) else { return value }
         let mode = try trueMode(of: node, status)
         return Volume.replacingOwner(value, UInt16(mode >> 6 & 7))

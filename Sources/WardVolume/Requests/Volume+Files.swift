@@ -323,7 +323,7 @@ extension Volume {
             for link in node.allLinks {
                 let parent = ObjectIdentifier(link.parent)
                 if made != nil, synced.insert(parent).inserted {
-                    try storage.fsync(try directoryDescriptor(of: link.parent).rawValue)
+                    try storage.fsync(try backing.directoryDescriptor(of: link.parent).rawValue)
                 }
                 if link.parent !== root, seen.insert(parent).inserted {
                     waiting.append(link.parent)
@@ -339,7 +339,7 @@ extension Volume {
         guard
             durability.unsynced.hasNames
         else { return false }
-        return Int(try status(of: node).st_nlink) > node.allLinks.count
+        return Int(try backing.status(of: node).st_nlink) > node.allLinks.count
     }
 
     /// Releases a handle of `open` or `create`.

@@ -76,11 +76,11 @@ extension Volume {
     ) throws(Errno) -> UnsafeRawBufferPointer {
         let count: Int
         do throws(Errno) {
-            count = try withLink(of: node) { directory, name throws(Errno) in
+            count = try backing.withLink(of: node) { directory, name throws(Errno) in
                 try storage.readlinkat(directory, name, buffer, 4096)
             }
         } catch .staleNFSFileHandle {
-            count = try withKeptDescriptor(of: node) { kept throws(Errno) in
+            count = try backing.withKeptDescriptor(of: node) { kept throws(Errno) in
                 try storage.readlinkat(kept, "", buffer, 4096)
             }
         }
@@ -210,7 +210,7 @@ extension Volume {
         _ context: WorkerContext, whenMade: () -> Void = {}
     ) throws(Errno) -> Entry {
         try make(parent, name, context) { directory, encrypted, _ throws(Errno) in
-            try asCaller(caller) { () throws(Errno) in
+            try store.asCaller(caller) { () throws(Errno) in
                 try storage.symlinkat(target: stored, directory, encrypted)
             }
             whenMade()

@@ -2,50 +2,178 @@ import Glibc
 import WardFormat
 import WardSystem
 
-// Reports the removal of files that can't be read now. Apps took "locked" for "damaged" and
-// replaced or deleted such files. The removal is allowed (row O12) and reported.
+// Removing names of files and directories.
 extension Volume {
-    /// A file that can't be read now and is about to lose its last name.
-    struct UnreadFile {
-        /// The operation in the event `removedUnread`.
-        enum Removal: String {
-            case unlink, rename
+    /// Removes the name of a file, unlink(2).
+    public func unlink(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        let parent = node(parent)
+        let state = try backing.directoryState(of: parent)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
+        let directory = try backing.directoryDescriptor(of: parent)
+        names.changes.begin()
+        defer { names.changes.end() }
+        let status = try storage.fstatat(directory.rawValue, context.nameA)
+        let victim = nodes.table.find(inode: UInt64(status.st_ino))
+        let unread = unreadableNow(status, parent, context.nameA, context)
+        noteLeaving(status, context)
+        defer { durability.unsynced.movedFiles.end(by: context) }
+        let held = store.removedFiles.hold(status, directory.rawValue, context.nameA)
+        defer { store.removedFiles.giveBack(held) }
+        let target = longTarget(status, directory.rawValue, context.nameA)
+        try storage.unlinkat(directory.rawValue, context.nameA, 0)
+        if let unread { report(unread.removed(by: .unlink, caller)) }
+        noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
+        if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
+        if let target { removeLongTarget(target, after: directory.rawValue) }
+        durability.dirt.noteChange()
+    }
+
+    /// Notes that one of several names of a file is about to go. After a power cut the name may be
+    /// back, in a directory of another class. The caller ends with `movedFiles.end`.
+    func noteLeaving(_ status: FileStatus, _ context: WorkerContext) {
+        guard !store.traits.keepsOrder, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG
+        else { return }
+        durability.unsynced.movedFiles.note(UInt64(status.st_ino), by: context)
+    }
+
+    /// Notes that a name of the inode is gone. `known` was found before that. Afterwards another
+    /// thread may give the inode's number to a new file at once, and the new file's node must stay
+    /// in the table.
+    func noteRemoved(
+        _ known: Node?, _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
+        _ directory: Int32? = nil
+    ) {
+        if status.st_mode & S_IFMT == S_IFDIR {
+            store.ahead.forget(directory: UInt64(status.st_ino))
         }
+        var node = known
+        if node == nil, let directory, let found = nodes.table.find(inode: UInt64(status.st_ino)),
+            !hasName(found, directory, stored)
+        {
+            // A look-up made the node meanwhile.
+            node = found
+        }
+        guard let node else { return }
+        if node.removeLink(parent, stored) {
+            names.movedNodes.drop(node) { nodes.table.release($0, lookups: 1) }
+        }
+        // Without a name (and without a descriptor of ours) the inode's number may return as
+        // another file.
+        if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { nodes.table.detach(node) }
+    }
 
-        var path: String
-        var protectionClass: ProtectionClass
+    /// Removes an empty directory, rmdir(2). Throws `ENOTEMPTY` otherwise.
+    public func removeDirectory(
+        _ parent: NodeID, _ name: UnsafeRawBufferPointer, _ context: WorkerContext
+    ) throws(Errno) {
+        let parent = node(parent)
+        let state = try backing.directoryState(of: parent)
+        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
+        if isLong { names.longNames.beginReading() }
+        defer { if isLong { names.longNames.endReading() } }
+        let directory = try backing.directoryDescriptor(of: parent)
+        names.changes.begin()
+        defer { names.changes.end() }
+        let status = try storage.fstatat(directory.rawValue, context.nameA)
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
+        let removed = nodes.table.find(inode: UInt64(status.st_ino))
+        let victim = try openVictim(directory.rawValue, context.nameA)
+        try requireEmpty(victim.rawValue)
+        keepReachable(removed, victim, in: state)
+        // Rename it to a hidden name first: a directory is never seen without its record.
+        let hidden = store.staging.next()
+        do throws(Errno) {
+            try storage.renameat(
+                directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
+        } catch {
+            removed?.kept = nil
+            throw error
+        }
+        noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
+        if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
+        removeHidden(directory.rawValue, hidden, victim.rawValue)
+        durability.dirt.noteChange()
+    }
 
-        func removed(by removal: Removal, _ caller: Caller) -> VolumeEvent {
-            .removedUnread(
-                path: path, protectionClass: protectionClass, operation: removal.rawValue,
-                caller: caller)
+    /// Opens a directory that is about to be removed or replaced.
+    func openVictim(
+        _ directory: Int32, _ name: UnsafePointer<CChar>
+    ) throws(Errno) -> StoreDescriptor {
+        StoreDescriptor(
+            try storage.openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0),
+            storage)
+    }
+
+    /// Keeps an empty directory reachable that is about to lose its name, until the kernel forgets
+    /// it. Programs may have it open or be in it. The `node` is nil if the kernel does not know it;
+    /// `parent` has the name.
+    func keepReachable(_ node: Node?, _ victim: StoreDescriptor, in parent: DirectoryState) {
+        guard let node, node.isDirectory else { return }
+        // Its attributes are bound to the ID in its record, and the record goes with the name.
+        if node.directory == nil, let record = try? backing.readRecord(victim.rawValue, node) {
+            _ = node.adopt(DirectoryState(record: record))
+        }
+        node.kept = KeptDescriptor(victim, in: parent)
+    }
+
+    func withOpenDirectory(
+        _ directory: Int32, _ name: UnsafePointer<CChar>, _ body: (Int32) throws(Errno) -> Void
+    ) throws(Errno) {
+        let descriptor = try storage.openat(
+            directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+        defer { storage.close(descriptor) }
+        try body(descriptor)
+    }
+
+    /// Throws `ENOTEMPTY` if the directory holds more than the volume's own leftovers. Sweeps
+    /// those.
+    func requireEmpty(_ descriptor: Int32) throws(Errno) {
+        var leftovers: [[UInt8]] = []
+        var isEmpty = true
+        try storage.list(descriptor) { entry in
+            if entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
+            if entry.name.starts(with: ".n".utf8) || entry.name.starts(with: ".ward-".utf8) {
+                leftovers.append(entry.name)
+            } else {
+                isEmpty = false
+            }
+        }
+        guard isEmpty else { throw .directoryNotEmpty }
+        for name in leftovers { sweep(descriptor, name) }
+    }
+
+    /// Removes what an interrupted operation left.
+    func sweep(_ directory: Int32, _ name: [UInt8]) {
+        let stored = name.zeroTerminated
+        guard (try? storage.unlinkat(directory, stored, 0)) == nil else { return }
+        do throws(Errno) {
+            try withOpenDirectory(directory, stored) { descriptor throws(Errno) in
+                var isEmpty = true
+                try storage.list(descriptor) { entry in
+                    if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { isEmpty = false }
+                }
+                if isEmpty {
+                    removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor)
+                }
+            }
+        } catch {
+            // Without a free descriptor, an empty directory that has no record yet can still go.
+            try? storage.unlinkat(directory, stored, AT_REMOVEDIR)
         }
     }
 
-    /// Returns nil if the file can be read, is empty, has other names or is no regular file. Does
-    /// not ask the backing store while every class is open. Errors here never reach the caller.
-    func unreadableNow(
-        _ status: FileStatus, _ parent: Node, _ stored: UnsafePointer<CChar>,
-        _ context: WorkerContext
-    ) -> UnreadFile? {
-        guard !gate.classes.isOpenForAll, status.st_mode & S_IFMT == S_IFREG, status.st_nlink == 1,
-            status.st_size > 0
-        else { return nil }
-        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
-        node.addLink(parent, stored)
-        defer { nodes.table.release(node, lookups: 1) }
-        if let known = node.protectionClass, gate.classes.state(of: known) == .open { return nil }
-        guard let file = try? acquire(node, context).file else { return nil }
-        defer { release(file, context) }
-        return file.withReadLock {
-            guard file.sizeBytes > 0 else { return nil }
-            switch gate.classes.state(of: file.protectionClass) {
-            case .open, .closing: return nil
-            // A program that has the file open can still read it.
-            case .openFilesOnly where file.hasKey: return nil
-            case .openFilesOnly, .closed:
-                return UnreadFile(path: path(of: node), protectionClass: file.protectionClass)
-            }
+    func removeHidden(_ directory: Int32, _ hidden: String, _ victim: Int32) {
+        do throws(Errno) {
+            try storage.unlinkat(victim, DirectoryRecord.linkName, 0)
+            try storage.unlinkat(directory, hidden, AT_REMOVEDIR)
+        } catch {
+            // The directory has left the tree; the next listing sweeps it.
+            report(.note("a removed directory could not be cleaned up: \(error)"))
         }
     }
 }

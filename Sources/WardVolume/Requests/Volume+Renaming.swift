@@ -2,8 +2,40 @@ import CWardLinux
 import Glibc
 import WardSystem
 
-// Renames beyond plain rename(2). Some NFS and FUSE backing stores answer `EINVAL` to these flags.
+// Renames. Some NFS and FUSE backing stores answer `EINVAL` to all flags but none.
 extension Volume {
+    /// Renames a file or directory. `flags`: 0, `RENAME_NOREPLACE` or `RENAME_EXCHANGE`;
+    /// `RENAME_WHITEOUT` alone or with the first (rename(2)). A whiteout is a character device 0/0
+    /// under the old name, which overlayfs takes for a removed file. Throws `EINVAL` if the backing
+    /// store has no such rename.
+    public func rename(
+        _ oldParent: NodeID, _ oldName: UnsafeRawBufferPointer, _ newParent: NodeID,
+        _ newName: UnsafeRawBufferPointer, flags: UInt32, caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        guard [0, renameNoReplace, renameExchange].contains(flags & ~renameWhiteout),
+            flags != renameExchange | renameWhiteout
+        else { throw .invalidArgument }
+        let from = node(oldParent)
+        let to = node(newParent)
+        let fromState = try backing.directoryState(of: from)
+        let toState = try backing.directoryState(of: to)
+        let oldIsLong = try keys.names.encrypt(oldName, in: fromState.id, to: context.nameA)
+        let newIsLong = try keys.names.encrypt(newName, in: toState.id, to: context.nameB)
+        if oldIsLong || newIsLong { names.longNames.beginReading() }
+        defer { if oldIsLong || newIsLong { names.longNames.endReading() } }
+        let old = StoredName(
+            parent: from, state: fromState, directory: try backing.directoryDescriptor(of: from),
+            plain: oldName, stored: context.nameA, isLong: oldIsLong)
+        let new = StoredName(
+            parent: to, state: toState, directory: try backing.directoryDescriptor(of: to),
+            plain: newName, stored: context.nameB, isLong: newIsLong)
+        names.changes.begin()
+        defer { names.changes.end() }
+        let rename = try Rename(self, old, new, flags: flags, caller, context)
+        if !rename.isWithinOneFile { try rename.run() }
+    }
+
     /// Renames to a free name. Throws `EEXIST` if the name is taken.
     ///
     /// Without support for the flag, a directory is renamed plainly. That fails if the target
@@ -53,7 +85,7 @@ extension Volume {
         } catch .invalidArgument {
             return try replaceInTwoSteps(fromDirectory, old, toDirectory, new, victim)
         }
-        let hidden = stagingName()
+        let hidden = store.staging.next()
         do throws(Errno) {
             try storage.renameat(fromDirectory, old, fromDirectory, hidden, flags: 0)
         } catch {
@@ -70,7 +102,7 @@ extension Volume {
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ caller: Caller
     ) throws(Errno) {
-        try asCaller(caller) { () throws(Errno) in
+        try store.asCaller(caller) { () throws(Errno) in
             try storage.renameat(
                 fromDirectory, old, toDirectory, new, flags: renameWhiteout)
         }
@@ -82,7 +114,7 @@ extension Volume {
         _ fromDirectory: Int32, _ old: UnsafePointer<CChar>, _ toDirectory: Int32,
         _ new: UnsafePointer<CChar>, _ victim: Int32, whiteoutOf caller: Caller? = nil
     ) throws(Errno) {
-        let hidden = stagingName()
+        let hidden = store.staging.next()
         try storage.renameat(toDirectory, new, toDirectory, hidden, flags: 0)
         do throws(Errno) {
             if let caller {

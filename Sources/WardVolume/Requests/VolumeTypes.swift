@@ -15,6 +15,9 @@ public struct Caller: Sendable {
         self.gid = gid
         self.pid = pid
     }
+
+    /// The caller of work that the volume does for itself.
+    static let volume = Caller(uid: 0, gid: 0, pid: 0)
 }
 
 /// The kernel's number of a node: 1 is the root, every other number an address. Never reused with

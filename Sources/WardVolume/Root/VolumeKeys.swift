@@ -5,8 +5,7 @@ import WardSystem
 /// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string
 /// each). They stay in memory while the volume is mounted: listing works before the first unlock.
 package final class VolumeKeys: Sendable {
-    /// AES-256-GCM-SIV for names.
-    let names: AEADContext
+    package let names: NameCipher
     /// AES-256-GCM for targets of symbolic links.
     let links: AEADContext
     /// AES-256-GCM for extended attributes.
@@ -23,8 +22,9 @@ package final class VolumeKeys: Sendable {
     package let rootID: [UInt8]
 
     package init(volumeKey: borrowing SecretBytes) throws(CryptoError) {
-        names = try AEADContext(
-            .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names"))
+        names = NameCipher(
+            try AEADContext(
+                .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names")))
         links = try AEADContext(
             .aes256GCM, key: KeyDerivation.derive(from: volumeKey, info: "ward symbolic links"))
         attributes = try AEADContext(

@@ -1,3 +1,4 @@
+import CWardLinux
 import Glibc
 import Synchronization
 import WardCrypto
@@ -36,6 +37,43 @@ final class BackingStore: Sendable {
     }
 
     deinit { storage.close(root) }
+
+    /// Runs `body`, which creates a file, so that the file belongs to the caller from the start
+    /// (set-group-ID directories, quotas and default ACLs included).
+    ///
+    /// fsuid and fsgid belong to the calling thread, setfsuid(2). A change of fsuid drops
+    /// capabilities. They are raised again, because the kernel has checked the caller's permissions
+    /// before.
+    func asCaller<R>(_ caller: Caller, _ body: () throws(Errno) -> R) throws(Errno) -> R {
+        guard servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
+        _ = ward_set_thread_fsgid(caller.gid)
+        _ = ward_set_thread_fsuid(caller.uid)
+        _ = ward_raise_thread_capabilities()
+        defer {
+            _ = ward_set_thread_fsuid(0)
+            _ = ward_set_thread_fsgid(0)
+            _ = ward_raise_thread_capabilities()
+        }
+        return try body()
+    }
+
+    /// Whether an error says that a name is gone, or is another file's by now. A faulty backing
+    /// store may say the same of an existing file: where it matters, `isGone(_:_:_:)` looks again.
+    static func isGone(_ error: Errno) -> Bool {
+        error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+    }
+
+    /// Whether a file that gave an error is really gone. The backing store is asked again: it must
+    /// have no such name, or another inode under it. `inode` is nil if it was never known. Any
+    /// other error may be transient and proves nothing.
+    func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Bool {
+        do throws(Errno) {
+            let now = UInt64(try storage.fstatat(directory, stored).st_ino)
+            return inode.map { now != $0 } ?? false
+        } catch {
+            return error == .noSuchFileOrDirectory
+        }
+    }
 }
 
 /// The abilities of a backing file system that a volume makes use of.
@@ -65,7 +103,8 @@ struct StoreTraits: Sendable {
     }
 }
 
-/// Names of staging files and directories. Each mount has its own prefix.
+/// Names of unfinished files and directories. No program's file has such a name. Each mount has its
+/// own prefix, by which it recognises its own.
 final class StagingNames: Sendable {
     let prefix = ".ward-\(Base64URL.encode(SystemRandom.bytes(6)))-"
     private let counter = Atomic<UInt64>(0)

@@ -521,10 +521,29 @@ extension MountSuite {
         func noStateSocket(user: User) throws {
             let volume = try makeVolume(user)
             let socket = try #require(volume.socketPath())
-            try volume.shell("rm '\(socket).state'")
+            // The daemon makes the socket again at once, so this program goes on removing it.
+            let script =
+                """
+                import os, sys
+                while True:
+                    try: os.unlink(sys.argv[1])
+                    except OSError: pass
+                """
+            let remover = try Child(
+                user.prefix + [TestEnvironment.shared.python, "-c", script, socket + ".state"],
+                environment: volume.environment)
+            defer { remover.kill() }
+            var done: Finished?
+            _ = try comesTrue {
+                done = try volume.run(diary, ["--sandbox", "--", "true"])
+                return done?.status != 0
+            }
+            let refused = try #require(done)
             #expect(
-                try volume.refusal(69, "run", diary, "--sandbox", "--", "true").contains(
-                    "no socket tells the state"))
+                refused.status == 69 && refused.errors.hasPrefix("ward: error: ")
+                    && refused.errors.contains("\nward: hint: ")
+                    && refused.errors.contains("no socket tells the state"),
+                "\(refused.everything)")
         }
     }
 }

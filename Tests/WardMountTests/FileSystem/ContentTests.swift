@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// The rules of POSIX and Linux for the content of files, on a mount.
     @Suite struct ContentTests {
-        @Test("Holes are holes, to read and to seek", arguments: User.available)
+        @Test("Holes are holes, to read and to seek", arguments: User.usual)
         func holes(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -33,7 +33,7 @@ extension MountSuite {
             #expect(probe.pread("again", 10, at: far) == .data("\0\0\0"))
         }
 
-        @Test("A change of length that fails changes nothing", arguments: User.available)
+        @Test("A change of length that fails changes nothing", arguments: User.usual)
         func tooLong(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -53,7 +53,7 @@ extension MountSuite {
             }
         }
 
-        @Test("Appends of several processes neither overwrite nor tear", arguments: User.available)
+        @Test("Appends of several processes neither overwrite nor tear", arguments: User.usual)
         func append(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.shell(
@@ -71,7 +71,7 @@ extension MountSuite {
                 """)
         }
 
-        @Test("O_DIRECT reads and writes what others see", arguments: User.available)
+        @Test("O_DIRECT reads and writes what others see", arguments: User.usual)
         func direct(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -90,7 +90,7 @@ extension MountSuite {
             #expect(probe.pread("cached", 4097) == .data(other + "0"))
         }
 
-        @Test("Stores through a mapping reach the file", arguments: User.available)
+        @Test("Stores through a mapping reach the file", arguments: User.usual)
         func mapping(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -114,7 +114,7 @@ extension MountSuite {
             #expect(probe.stat("f", "size") == .number(100_000))
         }
 
-        @Test("A file without names stays usable while it is open", arguments: User.available)
+        @Test("A file without names stays usable while it is open", arguments: User.usual)
         func unlinked(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -139,7 +139,7 @@ extension MountSuite {
             #expect(probe.readFile("f") == .data("new"))
         }
 
-        @Test("A program can be run from the mount", arguments: User.available)
+        @Test("A program can be run from the mount", arguments: User.usual)
         func execute(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct ModelTests {
         @Test(
             "Content, length, holes and allocation behave as on a plain file system",
-            arguments: User.available, [4096, 512])
+            arguments: User.usual, [4096, 512])
         func content(user: User, pageSize: Int) throws {
             let volume = try MountedVolume(
                 as: user, initArguments: ["--page-size", String(pageSize)])
@@ -26,7 +26,7 @@ extension MountSuite {
             }
         }
 
-        @Test("Processes that work side by side see each file whole", arguments: User.available)
+        @Test("Processes that work side by side see each file whole", arguments: User.usual)
         func sideBySide(user: User) throws {
             let volume = try MountedVolume(as: user)
             let script = TestEnvironment.shared.script("stress.py")
@@ -39,14 +39,14 @@ extension MountSuite {
 
         @Test(
             "A path that is replaced all the time can be opened at every moment",
-            arguments: User.available)
+            arguments: User.usual)
         func replaced(user: User) throws {
             let volume = try MountedVolume(as: user)
             let script = TestEnvironment.shared.script("replaced.py")
             try volume.shell("\(TestEnvironment.shared.python) \(script) \"$MNT\" 2000")
         }
 
-        @Test("The same after the daemon was killed", arguments: User.available)
+        @Test("The same after the daemon was killed", arguments: User.usual)
         func afterKill(user: User) throws {
             guard !TestEnvironment.shared.isPlain else { return }
             let volume = try MountedVolume(as: user)

@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// Names, links and directories on a mount.
     @Suite struct NameTests {
-        @Test("Names of every length up to 255 bytes", arguments: User.available)
+        @Test("Names of every length up to 255 bytes", arguments: User.usual)
         func longNames(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -73,7 +73,7 @@ extension MountSuite {
 
         @Test(
             "Names are bytes: spaces, quotes, newlines, dots, any encoding",
-            arguments: User.available)
+            arguments: User.usual)
         func oddNames(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.shell(
@@ -97,7 +97,7 @@ extension MountSuite {
                 """#)
         }
 
-        @Test("Rename without replacing, exchanging, and into itself", arguments: User.available)
+        @Test("Rename without replacing, exchanging, and into itself", arguments: User.usual)
         func renameFlags(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -124,7 +124,7 @@ extension MountSuite {
             #expect(probe.readFile("full/in") == .data("in"))
         }
 
-        @Test("Hard links are one file through every name", arguments: User.available)
+        @Test("Hard links are one file through every name", arguments: User.usual)
         func hardLinks(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -153,7 +153,7 @@ extension MountSuite {
             #expect(probe.getxattr(long, "user.x") == .data("through a"))
         }
 
-        @Test("Symbolic links", arguments: User.available)
+        @Test("Symbolic links", arguments: User.usual)
         func symbolicLinks(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -176,7 +176,7 @@ extension MountSuite {
             }
         }
 
-        @Test("Link counts of directories, deep paths", arguments: User.available)
+        @Test("Link counts of directories, deep paths", arguments: User.usual)
         func directories(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -198,7 +198,7 @@ extension MountSuite {
             #expect(probe.readFile(moved + "/f") == .data("deep"))
         }
 
-        @Test("A directory of 5,000 names is listed completely", arguments: User.available)
+        @Test("A directory of 5,000 names is listed completely", arguments: User.usual)
         func largeDirectory(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.shell(

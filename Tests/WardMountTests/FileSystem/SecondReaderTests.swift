@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct SecondReaderTests {
         @Test(
             "It extracts a volume with every feature, byte for byte, and changes nothing in it",
-            arguments: User.available, [4096, 512])
+            arguments: User.usual, [4096, 512])
         func everyFeature(user: User, pageSize: Int) throws {
             let volume = try MountedVolume(
                 as: user, initArguments: ["--page-size", String(pageSize)])

@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct SparseImageTests {
         @Test(
             "qemu-img converts and compares sparse images as beside the mount",
-            arguments: User.available, ["4096", "512"])
+            arguments: User.usual, ["4096", "512"])
         func images(user: User, pageBytes: String) throws {
             let volume = try MountedVolume(
                 as: user, initArguments: pageBytes == "512" ? ["--page-size", "512"] : [])

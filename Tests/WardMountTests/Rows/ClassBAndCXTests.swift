@@ -8,7 +8,7 @@ extension MountSuite {
         /// files, appends to them, syncs and rotates them. It starts before the first unlock, and
         /// the volume is never unlocked.
         @Test(
-            "B: a day of records by a logger that never had the passcode", arguments: User.available
+            "B: a day of records by a logger that never had the passcode", arguments: User.usual
         )
         func dayOfRecords(user: User) throws {
             let volume = try MountedVolume(as: user)
@@ -54,7 +54,7 @@ extension MountSuite {
 
         @Test(
             "B: created while locked and before first unlock; descriptors and mappings stay, the key goes at the last close",
-            arguments: User.available)
+            arguments: User.usual)
         func b(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .completeUnlessOpen, with: volume.probe())
@@ -90,7 +90,7 @@ extension MountSuite {
 
         @Test(
             "CX: expires its period after the last unlock, as the lock evicts; the next unlock renews it",
-            arguments: User.available)
+            arguments: User.usual)
         func expiry(user: User) throws {
             let volume = try MountedVolume(as: user, initArguments: ["--cx-period", "1h"])
             let probe = try volume.probe()
@@ -133,7 +133,7 @@ extension MountSuite {
 
         @Test(
             "CX: an unlocked volume is not inactive, and unlocking it again renews CX",
-            arguments: User.available)
+            arguments: User.usual)
         func renewal(user: User) throws {
             let volume = try MountedVolume(as: user, initArguments: ["--cx-period", "1h"])
             let probe = try volume.probe()

@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct InheritanceRowTests {
         @Test(
             "I1: a new file takes the class asked for, else its directory's, else the volume's",
-            arguments: User.available)
+            arguments: User.usual)
         func i1(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -37,7 +37,7 @@ extension MountSuite {
             }
         }
 
-        @Test("I1: the volume's default is what `init --class` said", arguments: User.available)
+        @Test("I1: the volume's default is what `init --class` said", arguments: User.usual)
         func volumeDefault(user: User) throws {
             for fileClass in FileClass.allCases {
                 let volume = try MountedVolume(
@@ -56,7 +56,7 @@ extension MountSuite {
             }
         }
 
-        @Test("I1: every spelling of a class is accepted", arguments: User.available)
+        @Test("I1: every spelling of a class is accepted", arguments: User.usual)
         func spellings(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -81,7 +81,7 @@ extension MountSuite {
 
         @Test(
             "I2: a class that can't be honoured now is refused, never replaced by another",
-            arguments: User.available)
+            arguments: User.usual)
         func i2(user: User) throws {
             try StateWalk(user: user).run { probe, state, fileClass in
                 let name = "D/asked \(fileClass.letter) in \(state.rawValue)"
@@ -95,7 +95,7 @@ extension MountSuite {
             }
         }
 
-        @Test("I3: a new directory takes its parent's class", arguments: User.available)
+        @Test("I3: a new directory takes its parent's class", arguments: User.usual)
         func i3(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -116,7 +116,7 @@ extension MountSuite {
 
         @Test(
             "I4: a directory's new class affects only what is created in it afterwards",
-            arguments: User.available)
+            arguments: User.usual)
         func i4(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -139,7 +139,7 @@ extension MountSuite {
             }
         }
 
-        @Test("I5: rename and hard link keep the file's class", arguments: User.available)
+        @Test("I5: rename and hard link keep the file's class", arguments: User.usual)
         func i5(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -174,7 +174,7 @@ extension MountSuite {
             #expect(probe.readFile("A/moved from D") == .data("x"))
         }
 
-        @Test("I6: a replaced file has the new file's own class", arguments: User.available)
+        @Test("I6: a replaced file has the new file's own class", arguments: User.usual)
         func i6(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -202,7 +202,7 @@ extension MountSuite {
                     == .data(FileClass.completeUntilFirstUserAuthentication.apple))
         }
 
-        @Test("I13: copies carry the class along where attributes are", arguments: User.available)
+        @Test("I13: copies carry the class along where attributes are", arguments: User.usual)
         func i13(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

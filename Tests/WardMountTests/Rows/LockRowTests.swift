@@ -6,7 +6,7 @@ extension MountSuite {
     @Suite struct LockRowTests {
         @Test(
             "L1: announced at once; after the grace period stored, wiped, and no page left",
-            arguments: User.available)
+            arguments: User.usual)
         func l1(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -51,7 +51,7 @@ extension MountSuite {
             #expect(after.pread("fd", marker.count, at: 8192) == .data(marker))
         }
 
-        @Test("L1: an unlock in the grace period cancels the lock", arguments: User.available)
+        @Test("L1: an unlock in the grace period cancels the lock", arguments: User.usual)
         func cancelled(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -65,7 +65,7 @@ extension MountSuite {
             #expect(probe.readFile("A/f") == .data("content of A"))
         }
 
-        @Test("L1: a grace period of zero and `lock --now` lock at once", arguments: User.available)
+        @Test("L1: a grace period of zero and `lock --now` lock at once", arguments: User.usual)
         func atOnce(user: User) throws {
             let now = try MountedVolume(as: user)
             try now.lockNow()
@@ -78,7 +78,7 @@ extension MountSuite {
 
         @Test(
             "L1: nothing that waits for the state directory holds up a lock",
-            arguments: User.available)
+            arguments: User.usual)
         func notHeldUp(user: User) throws {
             let volume = try MountedVolume(as: user)
             // Starts the delay after wrong passcodes, which a reboot starts again.
@@ -96,7 +96,7 @@ extension MountSuite {
 
         @Test(
             "L2: a write is stored or fails with EPERM; no acknowledged write is lost",
-            arguments: User.available, ["write", "append"])
+            arguments: User.usual, ["write", "append"])
         func l2(user: User, how: String) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -129,7 +129,7 @@ extension MountSuite {
 
         @Test(
             "L2: a daemon killed in the middle of a lock leaves nothing that can't be killed",
-            arguments: User.available)
+            arguments: User.usual)
         func killedWhileLocking(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -165,7 +165,7 @@ extension MountSuite {
 
         @Test(
             "L3: keys of open B files stay until the last close, then are gone at once",
-            arguments: User.available)
+            arguments: User.usual)
         func l3(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -198,7 +198,7 @@ extension MountSuite {
             #expect(probe.readFile("B/new") == .data("while locked"))
         }
 
-        @Test("L4: unlock announces that data is available, once it is", arguments: User.available)
+        @Test("L4: unlock announces that data is available, once it is", arguments: User.usual)
         func l4(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -221,7 +221,7 @@ extension MountSuite {
 
         @Test(
             "L4: a denial is an event that names who, what, class and file",
-            arguments: User.available)
+            arguments: User.usual)
         func denials(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

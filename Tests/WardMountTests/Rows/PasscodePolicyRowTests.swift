@@ -45,7 +45,7 @@ extension MountSuite {
         }
 
         @Test(
-            "L6: each delay, to the second, and what is said meanwhile", arguments: User.available)
+            "L6: each delay, to the second, and what is said meanwhile", arguments: User.usual)
         func delays(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -72,7 +72,7 @@ extension MountSuite {
 
         @Test(
             "L6: a delay outlives a restart, a reboot and a crash, and starts again with each",
-            arguments: User.available)
+            arguments: User.usual)
         func restarts(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.lockNow()
@@ -129,7 +129,7 @@ extension MountSuite {
             #expect(kit.status == 13, "\(kit.everything)")
         }
 
-        @Test("L6: after ten the volume is disabled, and stays so", arguments: User.available)
+        @Test("L6: after ten the volume is disabled, and stays so", arguments: User.usual)
         func disabled(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -159,7 +159,7 @@ extension MountSuite {
         }
 
         @Test(
-            "L6: --erase-after-10 erases at the tenth and ends the mount", arguments: User.available
+            "L6: --erase-after-10 erases at the tenth and ends the mount", arguments: User.usual
         )
         func erased(user: User) throws {
             let volume = try MountedVolume(as: user, initArguments: ["--erase-after-10"])
@@ -178,7 +178,7 @@ extension MountSuite {
 
         @Test(
             "L5: wrong passcodes from many processes are counted once each, in order",
-            arguments: User.available)
+            arguments: User.usual)
         func parallel(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.lockNow()
@@ -208,7 +208,7 @@ extension MountSuite {
             #expect(try unlock(volume, MountedVolume.passcode).succeeded)
         }
 
-        @Test("L5: deleting the attempts file wins nothing", arguments: User.available)
+        @Test("L5: deleting the attempts file wins nothing", arguments: User.usual)
         func ledgerDeleted(user: User) throws {
             let volume = try MountedVolume(as: user)
             try volume.lockNow()
@@ -223,7 +223,7 @@ extension MountSuite {
 
         @Test(
             "Options of a mount shorten what the policy says, and lengthen nothing",
-            arguments: User.available)
+            arguments: User.usual)
         func mountOptions(user: User) throws {
             // Made without the option for a cheap passcode, which only tests use.
             let volume = try MountedVolume(directoryOnlyAs: user)
@@ -265,7 +265,7 @@ extension MountSuite {
 
         @Test(
             "L9: ward erase, in every lock state, ends the mount and leaves nothing that opens",
-            arguments: User.available,
+            arguments: User.usual,
             [LockState.noPasscode, .beforeFirstUnlock, .unlocked, .locked])
         func erase(user: User, state: LockState) throws {
             let volume = try MountedVolume(
@@ -320,7 +320,7 @@ extension MountSuite {
 
         @Test(
             "L9: without the passcode an erase is announced, locks, and can be taken back",
-            arguments: User.available)
+            arguments: User.usual)
         func eraseAnnounced(user: User) throws {
             let volume = try MountedVolume(as: user)
             try StateWalk.makeDirectory(of: .complete, with: volume.probe())
@@ -400,7 +400,7 @@ extension MountSuite {
 
         @Test(
             "L9: an announced erase ends with the mount, and whoever waits for it is told",
-            arguments: User.available)
+            arguments: User.usual)
         func eraseEndsWithTheMount(user: User) throws {
             let volume = try MountedVolume(as: user)
             let output = try Child.pipe()
@@ -550,7 +550,7 @@ extension MountSuite {
             #expect(unlock.errors.contains("no passcode is set"), "\(unlock.everything)")
         }
 
-        @Test("A policy is in force at once and needs the passcode", arguments: User.available)
+        @Test("A policy is in force at once and needs the passcode", arguments: User.usual)
         func policy(user: User) throws {
             let volume = try MountedVolume(as: user)
             let wrong = volume.directory + "/wrong"

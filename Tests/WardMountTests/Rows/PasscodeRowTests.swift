@@ -4,7 +4,7 @@ import Testing
 extension MountSuite {
     /// Rows L7 and L9 of semantics.md: the passcode and the effaceable key.
     @Suite struct PasscodeRowTests {
-        @Test("L7: after a change only the new passcode works", arguments: User.available)
+        @Test("L7: after a change only the new passcode works", arguments: User.usual)
         func changed(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -29,7 +29,7 @@ extension MountSuite {
             }
         }
 
-        @Test("L7: a keybag from before a change opens nothing", arguments: User.available)
+        @Test("L7: a keybag from before a change opens nothing", arguments: User.usual)
         func oldKeybag(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -73,7 +73,7 @@ extension MountSuite {
 
         @Test(
             "L7: setting a first passcode protects existing files at once",
-            arguments: User.available)
+            arguments: User.usual)
         func firstPasscode(user: User) throws {
             let volume = try MountedVolume(as: user, passcode: nil)
             let probe = try volume.probe()
@@ -106,7 +106,7 @@ extension MountSuite {
 
         @Test(
             "L7: a change whose last step fails counts for the lock state too",
-            arguments: User.available)
+            arguments: User.usual)
         func unfinished(user: User) throws {
             let volume = try MountedVolume(as: user, passcode: nil)
             let obstacle = try volume.deviceDirectory() + "/remembered.new"
@@ -129,7 +129,7 @@ extension MountSuite {
             #expect(try volume.probe().readFile("f") == .data("content"))
         }
 
-        @Test("L7: removing the passcode leads back to S0", arguments: User.available)
+        @Test("L7: removing the passcode leads back to S0", arguments: User.usual)
         func removed(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -155,7 +155,7 @@ extension MountSuite {
 
         @Test(
             "L9: without the effaceable key nothing on the device opens again",
-            arguments: User.available)
+            arguments: User.usual)
         func l9(user: User) throws {
             for damage in ["rm -f KEY", "head -c \"$(stat -c %s KEY)\" /dev/zero > KEY"] {
                 let volume = try MountedVolume(as: user)

@@ -34,7 +34,7 @@ extension MountSuite {
 
         @Test(
             "They are answered ever later, hold up nobody, and end with the unlock",
-            arguments: User.available)
+            arguments: User.usual)
         func everLater(user: User) throws {
             let environment = TestEnvironment.shared
             let volume = try MountedVolume(as: user)

@@ -16,7 +16,7 @@ extension MountSuite {
 
         @Test(
             "Y1, Y8: `ward sync mark`: class C at most, in every state, over a mount, until `unmark`",
-            arguments: User.available)
+            arguments: User.usual)
         func markAndUnmark(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -59,7 +59,7 @@ extension MountSuite {
 
         @Test(
             "Y2: A, B or CX set in it, at any depth, in every state: EINVAL, and an event says why",
-            arguments: User.available)
+            arguments: User.usual)
         func setting(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -118,7 +118,7 @@ extension MountSuite {
 
         @Test(
             "Y3, Y4, Y5: nothing above C is created in it: by inheritance, unnamed, beside a database",
-            arguments: User.available)
+            arguments: User.usual)
         func creating(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -204,7 +204,7 @@ extension MountSuite {
 
         @Test(
             "Y6: a protected file that is moved or linked in keeps its class, and an event says so",
-            arguments: User.available)
+            arguments: User.usual)
         func arriving(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -254,7 +254,7 @@ extension MountSuite {
 
         @Test(
             "Y6: copies made by cp -a, tar and rsync -X into it are class C, and the tools go on",
-            arguments: User.available)
+            arguments: User.usual)
         func copies(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -282,7 +282,7 @@ extension MountSuite {
 
         @Test(
             "Y7: what is in it when it is marked keeps its class and is listed, with exit code 15",
-            arguments: User.available)
+            arguments: User.usual)
         func markingProtected(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
@@ -326,7 +326,7 @@ extension MountSuite {
             }
         }
 
-        @Test("mark, unmark and list say what is wrong and what to do", arguments: User.available)
+        @Test("mark, unmark and list say what is wrong and what to do", arguments: User.usual)
         func badInput(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()

@@ -4,6 +4,7 @@ import WardControl
 import WardDaemon
 import WardKeys
 import WardSystem
+import WardTrustedHosts
 
 struct TrustListCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

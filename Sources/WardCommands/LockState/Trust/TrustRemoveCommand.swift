@@ -3,6 +3,7 @@ import WardConsole
 import WardControl
 import WardKeys
 import WardSystem
+import WardTrustedHosts
 
 struct TrustRemoveCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -2,7 +2,22 @@ import WardControl
 import WardKeys
 import WardSystem
 
-extension ControlService {
+/// `SetPolicy`, and `ReadRecovery`: what the keybag says beside its keys.
+///
+/// Concurrency: the server's thread; the work is done in the queue of passcodes.
+final class PolicyHandler: Sendable {
+    private let store: KeybagStore
+    private let keeper: LockKeeper
+    private let passcodes: PasscodeQueue
+    private let failures: FailureReporter
+
+    init(_ mount: MountParts, passcodes: PasscodeQueue, failures: FailureReporter) {
+        store = mount.store
+        keeper = mount.keeper
+        self.passcodes = passcodes
+        self.failures = failures
+    }
+
     /// `SetPolicy`: stores the policy and applies it at once.
     func setPolicy(_ call: ControlCall) {
         var change = PolicyChange()
@@ -20,20 +35,28 @@ extension ControlService {
         }
         let wanted = change
         let hasPasscode = call.parameters["current"]?.secretValue != nil
-        withPasscodes(call, hasPasscode ? ["current"] : [], changesKeybag: true) { [self] in
-            let current: Passcode? = hasPasscode ? passcode("current", of: call) : nil
+        passcodes.run(call, hasPasscode ? ["current"] : [], changesKeybag: true) { [self] in
+            let current: Passcode? = hasPasscode ? call.passcode("current") : nil
             if hasPasscode, current == nil { return }
             do throws(KeybagError) {
                 try store.changePolicy(wanted, passcode: current)
             } catch {
                 // The change may have taken effect, although its last step failed.
                 keeper.post(.userInactivePeriodChanged(store.policy.userInactivePeriod))
-                fail(call, "change the policy of", error)
+                failures.answer(call, "change the policy of", error)
                 return
             }
             keeper.post(
                 .userInactivePeriodChanged(store.policy.userInactivePeriod),
                 done: { _ in call.reply() })
+        }
+    }
+
+    /// `ReadRecovery`: another process made or opened a kit.
+    func readRecovery(_ call: ControlCall) {
+        passcodes.run(call, []) { [store] in
+            store.reloadRecovery()
+            call.reply()
         }
     }
 }

@@ -3,50 +3,82 @@ import WardControl
 import WardFormat
 import WardKeys
 import WardSystem
-import WardVolume
+import WardTrustedHosts
 
 /// Trusted hosts: `TrustAdd`, `TrustConnect`, `TrustList`, `TrustRemove`.
 ///
-/// These methods wait for the state directory, so they have a queue of their own. Only `TrustAdd`,
-/// which judges a passcode, uses the queue of passcodes. Classes are opened and closed on the lock
-/// thread, which waits for none of this.
-extension ControlService {
-    /// How often the time and the connected hosts are written down, seconds.
-    static let hostNoteInterval: UInt64 = 3600
+/// Concurrency: these methods wait for the state directory, so they have a queue of their own,
+/// `ward-trust`. Only `TrustAdd`, which judges a passcode, uses the queue of passcodes. Classes are
+/// opened and closed on the lock thread, which waits for none of this.
+final class TrustHandler: Sendable {
+    /// The most calls that wait in the queue.
+    private static let maximumWaiting = 16
     /// For this long after a lock that ended all hosts, no host opens a class, unless the volume is
     /// unlocked. A host that reconnects all the time must not be back before the machine sleeps;
     /// the login manager gives that some seconds.
-    static let hostPause = Duration.seconds(30)
+    private static let pause = Duration.seconds(30)
 
-    /// Seconds since 1970 that never run backwards. With a manual clock, days pass by that clock
-    /// alone.
-    func hostTime() -> UInt64 {
-        let sinceBoot = time.now
-        let wall = time is ManualTime ? nil : SteadyTime.wallClock()
-        return steadyTime.withLock { $0.now(wall: wall, sinceBoot: sinceBoot) }
+    private let store: KeybagStore
+    private let keyring: ClassKeyring
+    private let keeper: LockKeeper
+    private let connections: HostConnections
+    private let time: any TimeSource
+    private let hub: EventHub
+    private let endings: HostEndings
+    private let passcodes: PasscodeQueue
+    private let failures: FailureReporter
+    private let use: HostUse
+    /// The work that waits for the file of trusted hosts.
+    private let queue = SerialQueue(
+        "ward-trust", limit: TrustHandler.maximumWaiting, starts: .atOnce)
+
+    init(
+        _ mount: MountParts, endings: HostEndings, passcodes: PasscodeQueue,
+        failures: FailureReporter
+    ) {
+        store = mount.store
+        keyring = mount.volume.keyring
+        keeper = mount.keeper
+        connections = mount.connections
+        time = mount.time
+        hub = mount.hub
+        self.endings = endings
+        self.passcodes = passcodes
+        self.failures = failures
+        use = HostUse(mount, queue: queue)
     }
 
-    func trustAdd(_ call: ControlCall) {
+    /// Writes down the time and the connected hosts where that is due, in the queue.
+    func noteUseLater() { use.noteLater() }
+
+    /// Finishes the work begun, writes down the time, and ends the queue.
+    func stop() {
+        queue.discardWaiting()
+        queue.add(always: true) { [use] in use.note(always: true) }
+        queue.end()
+    }
+
+    func add(_ call: ControlCall) {
         let parameters = call.parameters
         guard let name = parameters["name"]?.stringValue, TrustedHostEntry.isName(name) else {
             return call.failInvalidParameter("name")
         }
         guard let hostID = hostID(of: call) else { return }
-        withPasscodes(call, ["passcode", "secret"]) { [self] in
+        passcodes.run(call, ["passcode", "secret"]) { [self] in
             // Checked before the passcode, so that a refused call costs no attempt.
             guard store.hasPasscode else { return call.fail(.refused(.noPasscodeSet)) }
             guard keeper.stateName == "unlocked" else { return call.fail(.locked) }
-            noteHostUse(always: false)
+            use.note(always: false)
             let secret: SecretBytes? = hostSecret(of: call)
-            guard let passcode = passcode("passcode", of: call) else { return }
+            guard let passcode = call.passcode("passcode") else { return }
             switch secret {
             case .none: call.failInvalidParameter("secret")
             case .some(let secret):
                 do throws(KeybagError) {
                     try store.addTrustedHost(
-                        hostID, name: name, secret: secret, passcode: passcode, at: hostTime())
+                        hostID, name: name, secret: secret, passcode: passcode, at: use.now())
                 } catch {
-                    fail(call, "trust a host of", error)
+                    failures.answer(call, "trust a host of", error)
                     return
                 }
                 tell("add", name, "is trusted from now on")
@@ -55,13 +87,13 @@ extension ControlService {
         }
     }
 
-    func trustConnect(_ call: ControlCall) {
+    func connect(_ call: ControlCall) {
         guard let hostID = hostID(of: call) else { return }
         guard call.parameters["secret"]?.secretValue != nil else {
             return call.failInvalidParameter("secret")
         }
-        let endingsBefore = hostEndings.load(ordering: .sequentiallyConsistent)
-        let isTaken = trust.add { [self] in
+        let endingsBefore = endings.count
+        let isTaken = queue.add { [self] in
             let opened: ClassKeyring
             let name: String
             switch open(call, hostID) {
@@ -86,17 +118,17 @@ extension ControlService {
             call.failInvalidParameter("secret")
             return nil
         case .some(let secret):
-            noteHostUse(always: false)
-            let now = hostTime()
+            use.note(always: false)
+            let now = use.now()
             let host = store.trustedHosts(at: now).first { $0.hostID == hostID }
             do throws(KeybagError) {
                 try store.openTrustedHost(
-                    hostID, secret: secret, keyring: volume.keyring, into: keys, at: now)
+                    hostID, secret: secret, keyring: keyring, into: keys, at: now)
             } catch {
                 if error.code == .hostExpired {
                     tell("expire", host?.name ?? "", "was not used for 30 days")
                 }
-                fail(call, "open a trusted host's slot of", error)
+                failures.answer(call, "open a trusted host's slot of", error)
                 return nil
             }
             return (keys, host?.name ?? "")
@@ -110,7 +142,6 @@ extension ControlService {
         // The call is kept for the connection, and must not keep the secret.
         let call = call.withoutParameters
         let connection = HostConnections.Connection(hostID: hostID, name: name, call: call)
-        let keyring = volume.keyring
         keeper.post(
             .hostConnected,
             refuse: { [self] in
@@ -135,7 +166,7 @@ extension ControlService {
                 tell("connect", name, "holds A and B open while it is connected")
                 call.reply(
                     .object([("name", .string(name)), ("state", .string(state))]), continues: true)
-                noteUse(of: [hostID])
+                use.note([hostID])
             })
         // A disconnect always comes after the event posted above.
         call.whenGone { [weak self] in self?.disconnect(connection, "its connection ended") }
@@ -150,11 +181,11 @@ extension ControlService {
         case "beforeFirstUnlock": return .refused(.beforeFirstUnlock)
         default: break
         }
-        guard hostEndings.load(ordering: .sequentiallyConsistent) == endingsBefore,
+        guard endings.count == endingsBefore,
             connection.call.isAlive
         else { return .busy(reason: "all hosts were ended while this one connected") }
-        if keeper.stateName != "unlocked", let ended = hostsEnded.withLock({ $0 }),
-            time.now - ended < ControlService.hostPause
+        if keeper.stateName != "unlocked", let ended = endings.lastOfAll,
+            time.now - ended < TrustHandler.pause
         {
             return .busy(reason: "it was locked for everybody less than half a minute ago")
         }
@@ -181,15 +212,15 @@ extension ControlService {
             done: { [self] _ in
                 connection.end(why)
                 done?()
-                noteUse(of: [connection.hostID])
+                use.note([connection.hostID])
             })
         if !isTaken { done?() }
     }
 
-    func trustList(_ call: ControlCall) {
-        let isTaken = trust.add { [self] in
-            noteHostUse(always: false)
-            let hosts = store.trustedHosts(at: hostTime()).map { host in
+    func list(_ call: ControlCall) {
+        let isTaken = queue.add { [self] in
+            use.note(always: false)
+            let hosts = store.trustedHosts(at: use.now()).map { host in
                 HostStatus(
                     host, connected: connections.all(of: host.hostID).count)
             }
@@ -198,20 +229,20 @@ extension ControlService {
         if !isTaken { call.fail(.busy(reason: "the hosts are being changed")) }
     }
 
-    func trustRemove(_ call: ControlCall) {
+    func remove(_ call: ControlCall) {
         guard let name = call.parameters["name"]?.stringValue else {
             return call.failInvalidParameter("name")
         }
-        let isTaken = trust.add(always: true) { [self] in
+        let isTaken = queue.add(always: true) { [self] in
             let hostID: [UInt8]
             do throws(KeybagError) {
-                hostID = try store.removeTrustedHost(named: name, at: hostTime())
+                hostID = try store.removeTrustedHost(named: name, at: use.now())
             } catch {
-                fail(call, "remove a trusted host of", error)
+                failures.answer(call, "remove a trusted host of", error)
                 return
             }
             // Refuses hosts that are connecting with the removed record now.
-            hostEndings.add(1, ordering: .sequentiallyConsistent)
+            endings.note()
             tell("remove", name, "is not trusted any more")
             let isTaken = keeper.perform { [self] in
                 // On the lock thread no host is half connected.
@@ -233,38 +264,10 @@ extension ControlService {
     /// Ends the connections of all hosts, which lost their trust, and runs the lock that they
     /// delayed.
     func revokeHosts(_ names: [String], _ why: String, done: @escaping @Sendable () -> Void) {
-        hostEndings.add(1, ordering: .sequentiallyConsistent)
+        endings.note()
         for name in names { tell("remove", name, why) }
         if !keeper.post(.hostsRevoked, done: { _ in done() }) { done() }
     }
-
-    // MARK: Time
-
-    /// Writes down the time and the connected hosts: with `always` now, else after
-    /// `hostNoteInterval`. A failure makes a host expire sooner, never later.
-    func noteHostUse(always: Bool) {
-        let now = hostTime()
-        let isDue = lastHostNote.withLock { last in
-            guard always || now >= last &+ ControlService.hostNoteInterval else { return false }
-            last = now
-            return true
-        }
-        if isDue {
-            try? store.noteHostUse(connections.all.map(\.hostID), keyring: volume.keyring, at: now)
-        }
-    }
-
-    /// Writes them down in the queue, for callers that must not wait for the state directory.
-    func noteHostUseLater() { trust.add { [self] in noteHostUse(always: false) } }
-
-    /// Writes down, in the queue, the use of hosts whose connection began or ended just now.
-    func noteUse(of hostIDs: [[UInt8]]) {
-        trust.add { [self] in
-            try? store.noteHostUse(hostIDs, keyring: volume.keyring, at: hostTime())
-        }
-    }
-
-    // MARK: Helpers
 
     private func tell(_ operation: String, _ name: String, _ detail: String) {
         hub.emit(

@@ -3,10 +3,49 @@ import WardControl
 import WardKeys
 import WardSystem
 
-/// `Erase` and the actions that follow.
-extension ControlService {
+/// `Erase` and `CancelErase`, and the time between an announcement and the erase.
+///
+/// Concurrency: any thread; the mutex of `deadline` is held for moments. An announced erase waits
+/// on the thread `ward-erase`.
+final class EraseHandler: Sendable {
     /// The time from an announcement without the passcode to the erase.
-    static let eraseDelay = Duration.seconds(60)
+    private static let delay = Duration.seconds(60)
+
+    private let store: KeybagStore
+    private let keeper: LockKeeper
+    private let time: any TimeSource
+    private let hub: EventHub
+    private let locks: LockHandler
+    private let passcodes: PasscodeQueue
+    private let failures: FailureReporter
+    private let ending: UnmountHandler
+    /// When an announced erase is due, on the clock of grace periods.
+    private let deadline = Mutex<Duration?>(nil)
+    /// Signalled when `deadline` changes.
+    private let wake = WakeWord()
+
+    init(
+        _ mount: MountParts, locks: LockHandler, passcodes: PasscodeQueue,
+        failures: FailureReporter, ending: UnmountHandler
+    ) {
+        store = mount.store
+        keeper = mount.keeper
+        time = mount.time
+        hub = mount.hub
+        self.locks = locks
+        self.passcodes = passcodes
+        self.failures = failures
+        self.ending = ending
+    }
+
+    /// The time until an announced erase; nil where none is announced.
+    var timeLeft: Duration? { deadline.withLock { $0 }.map { max(.zero, $0 - time.now) } }
+
+    /// Lets the thread that waits look at a manual clock, which was moved.
+    func noteTime() { wake.signal() }
+
+    /// Cancels an announced erase at the end of the mount.
+    func stop() { takeBack("by the end of the mount") }
 
     func erase(_ call: ControlCall) {
         // A call for another volume, or a mistaken one, must not erase this volume.
@@ -16,40 +55,40 @@ extension ControlService {
         }
         // The key is gone already: by a tenth wrong passcode in another process, or by a program
         // with access to the state directory.
-        if store.isErased { return carryOutErase(call) }
-        guard call.parameters["passcode"]?.secretValue != nil else { return announceErase(call) }
-        withPasscodes(call, ["passcode"]) { [self] in
+        if store.isErased { return carryOut(call) }
+        guard call.parameters["passcode"]?.secretValue != nil else { return announce(call) }
+        passcodes.run(call, ["passcode"]) { [self] in
             guard store.hasPasscode else {
                 call.fail(.refused(.noPasscodeSet))
                 return
             }
-            guard let passcode = passcode("passcode", of: call) else { return }
+            guard let passcode = call.passcode("passcode") else { return }
             let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
             defer { keys.evict(.all) }
             do throws(KeybagError) {
                 try store.openPasscodeSlot(passcode, into: keys)
             } catch {
-                fail(call, "erase", error)
+                failures.answer(call, "erase", error)
                 return
             }
-            carryOutErase(call)
+            carryOut(call)
         }
     }
 
-    func cancelErase(_ call: ControlCall) {
-        let wasAnnounced = takeEraseBack("by ward erase --cancel")
+    func cancel(_ call: ControlCall) {
+        let wasAnnounced = takeBack("by ward erase --cancel")
         call.reply(.object([("cancelled", .bool(wasAnnounced))]))
     }
 
     /// Cancels an announced erase. Returns whether there was one.
     @discardableResult
-    func takeEraseBack(_ how: String) -> Bool {
-        let wasAnnounced = eraseDeadline.withLock { deadline in
+    func takeBack(_ how: String) -> Bool {
+        let wasAnnounced = deadline.withLock { deadline in
             defer { deadline = nil }
             return deadline != nil
         }
         guard wasAnnounced else { return false }
-        eraseWake.signal()
+        wake.signal()
         hub.emit(
             ControlEvent(
                 kind: .note, state: keeper.stateName, detail: "erasing was taken back \(how)"))
@@ -58,9 +97,9 @@ extension ControlService {
 
     /// Announces an erase without the passcode. Every program that reaches the socket may ask, so
     /// the user gets time to cancel. A second announcement does not change the deadline.
-    private func announceErase(_ call: ControlCall) {
-        let delay = ControlService.eraseDelay
-        let deadline = eraseDeadline.withLock { deadline -> (due: Duration, isNew: Bool) in
+    private func announce(_ call: ControlCall) {
+        let delay = EraseHandler.delay
+        let deadline = deadline.withLock { deadline -> (due: Duration, isNew: Bool) in
             if let deadline { return (deadline, false) }
             deadline = time.now + delay
             return (time.now + delay, true)
@@ -71,47 +110,44 @@ extension ControlService {
                     kind: .note, state: keeper.stateName, secondsLeft: delay.inSeconds,
                     detail: "will be erased without the passcode in \(Int(delay.inSeconds)) s: "
                         + "ward erase --cancel, or an unlock, takes it back"))
-            lockNow("it is to be erased")
-            startEraseTimer()
+            locks.lockNow("it is to be erased")
+            startTimer()
         }
         let left = max(.zero, deadline.due - time.now).inSeconds
         call.reply(.object([("eraseInSeconds", .double(left))]))
     }
 
     /// Waits for the deadline on a thread of its own. A manual clock wakes it when it is moved.
-    private func startEraseTimer() {
+    private func startTimer() {
         let thread = try? SystemThread("ward-erase") { [self] in
-            while let deadline = eraseDeadline.withLock({ $0 }) {
+            while let deadline = deadline.withLock({ $0 }) {
                 let left = deadline - time.now
                 if left <= .zero { break }
-                eraseWake.wait(timeout: time is ManualTime ? nil : left)
+                wake.wait(timeout: time is ManualTime ? nil : left)
             }
-            let isDue = eraseDeadline.withLock { deadline in
+            let isDue = deadline.withLock { deadline in
                 defer { deadline = nil }
                 return deadline != nil
             }
-            if isDue { carryOutErase(nil) }
+            if isDue { carryOut(nil) }
         }
         guard let thread else {
-            takeEraseBack("for want of a thread to wait for it")
+            takeBack("for want of a thread to wait for it")
             return
         }
         thread.detach()
     }
 
-    /// Cancels an announced erase at the end of the mount.
-    func stopEraseTimer() { takeEraseBack("by the end of the mount") }
-
-    private func carryOutErase(_ call: ControlCall?) {
-        eraseDeadline.withLock { $0 = nil }
-        eraseWake.signal()
+    private func carryOut(_ call: ControlCall?) {
+        deadline.withLock { $0 = nil }
+        wake.signal()
         // Runs outside of the queue of passcodes, so that it does not wait for them.
-        let isTaken = ending.add(always: true) { [self] in
+        let isTaken = ending.add { [self] in
             do throws(KeybagError) {
                 try store.erase()
             } catch {
                 if let call {
-                    fail(call, "erase", error)
+                    failures.answer(call, "erase", error)
                 } else {
                     hub.emit(
                         ControlEvent(
@@ -124,19 +160,9 @@ extension ControlService {
                 ControlEvent(
                     kind: .note, state: keeper.stateName,
                     detail: "erased: nothing on this device opens the volume again"))
-            endErased()
+            ending.endErased()
             call?.reply()
         }
         if !isTaken { call?.fail(.busy(reason: "the volume is being unmounted")) }
-    }
-
-    /// Wipes every key in memory, in any state, and ends the mount.
-    func endErased() {
-        let unmount = unmount
-        let keeper = keeper
-        ending.add(always: true) {
-            keeper.evictEverything()
-            _ = unmount(true)
-        }
     }
 }

@@ -1,11 +1,36 @@
-import CWardLinux
 import Glibc
 import WardFormat
 import WardSystem
 
-// Reaching backing files: descriptors of directories, descriptors for one call, the caller's
-// credentials.
-extension Volume {
+/// Reaches the backing files of nodes: by their names, by descriptors of directories that are kept
+/// open, by descriptors for one call. Knows no content.
+///
+/// Concurrency: any thread; all properties are constant.
+final class BackingAccess: Sendable {
+    private let store: BackingStore
+    private let nodes: VolumeNodes
+    private let names: NameTree
+    private let keys: VolumeKeys
+    private let rules: ClassRules
+    private let reporter: Reporter
+    private let isReadOnly: Bool
+
+    private var storage: any Storage { store.storage }
+    private var root: Node { nodes.root }
+
+    init(
+        _ store: BackingStore, _ nodes: VolumeNodes, _ names: NameTree, _ keys: VolumeKeys,
+        _ rules: ClassRules, _ reporter: Reporter, isReadOnly: Bool
+    ) {
+        self.store = store
+        self.nodes = nodes
+        self.names = names
+        self.keys = keys
+        self.rules = rules
+        self.reporter = reporter
+        self.isReadOnly = isReadOnly
+    }
+
     /// Returns the state of a directory node. The first call reads it from the directory's record.
     /// Throws `EIO` where there is no valid record.
     func directoryState(of node: Node) throws(Errno) -> DirectoryState {
@@ -45,10 +70,6 @@ extension Volume {
         return opened
     }
 
-    /// Closes the descriptors of directories that are kept open for later, except the root's.
-    /// Returns false if there were none.
-    public func giveUpKeptDirectories() -> Bool { nodes.keptDirectories.giveUp() }
-
     /// Opens the backing directory by its name. Throws `ESTALE` if it has no name any more.
     func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
         if node === root {
@@ -71,14 +92,17 @@ extension Volume {
             }
             target.removeLast(256 - count)
         } catch .noSuchFileOrDirectory {
-            report(.integrityFailure(path: path(of: node), reason: "the directory has no record"))
+            reporter.report(
+                .integrityFailure(path: names.path(of: node), reason: "the directory has no record")
+            )
             throw .ioError
         }
         do throws(FormatError) {
             return try DirectoryRecord(
                 linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records)
         } catch {
-            report(.integrityFailure(path: path(of: node), reason: error.description))
+            reporter.report(
+                .integrityFailure(path: names.path(of: node), reason: error.description))
             throw .ioError
         }
     }
@@ -118,8 +142,8 @@ extension Volume {
                 }
             } catch {
                 attempt += 1
-                guard Volume.isGone(error),
-                    attempt < (names.changes.areUnderWay ? Volume.mostAttempts : 50)
+                guard BackingStore.isGone(error),
+                    attempt < (names.changes.areUnderWay ? BackingAccess.mostAttempts : 50)
                 else { throw error }
                 // The name went while the kernel did not know its directory, or knew it as another
                 // node.
@@ -244,7 +268,7 @@ extension Volume {
 
     /// Opens the node's backing file for content: for reading and writing, or only for reading
     /// where writing is not possible.
-    func openBacking(
+    func open(
         _ node: Node
     ) throws(Errno) -> (descriptor: Int32, status: FileStatus, isWritable: Bool) {
         let writable = !isReadOnly
@@ -275,52 +299,6 @@ extension Volume {
             }
         }
     }
-
-    /// Runs `body`, which creates a file, so that the file belongs to the caller from the start
-    /// (set-group-ID directories, quotas and default ACLs included).
-    ///
-    /// fsuid and fsgid belong to the calling thread, setfsuid(2). A change of fsuid drops
-    /// capabilities. They are raised again, because the kernel has checked the caller's permissions
-    /// before.
-    func asCaller<R>(_ caller: Caller, _ body: () throws(Errno) -> R) throws(Errno) -> R {
-        guard store.servesOthers, caller.uid != 0 || caller.gid != 0 else { return try body() }
-        _ = ward_set_thread_fsgid(caller.gid)
-        _ = ward_set_thread_fsuid(caller.uid)
-        _ = ward_raise_thread_capabilities()
-        defer {
-            _ = ward_set_thread_fsuid(0)
-            _ = ward_set_thread_fsgid(0)
-            _ = ward_raise_thread_capabilities()
-        }
-        return try body()
-    }
-
-    /// Returns a name for an unfinished file or directory. No program's file has such a name, and
-    /// this mount recognises its own.
-    func stagingName() -> String {
-        store.staging.next()
-    }
-
-    /// Whether an error says that a name is gone, or is another file's by now. A faulty backing
-    /// store may say the same of an existing file: where it matters, `isGone(_:_:_:)` looks again.
-    static func isGone(_ error: Errno) -> Bool {
-        error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
-    }
-
-    /// Whether a file that gave an error is really gone. The backing store is asked again: it must
-    /// have no such name, or another inode under it. `inode` is nil if it was never known. Any
-    /// other error may be transient and proves nothing.
-    func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Bool {
-        do throws(Errno) {
-            let now = UInt64(try storage.fstatat(directory, stored).st_ino)
-            return inode.map { now != $0 } ?? false
-        } catch {
-            return error == .noSuchFileOrDirectory
-        }
-    }
-
-    /// The caller of work that the volume does for itself.
-    static let ownCaller = Caller(uid: 0, gid: 0, pid: 0)
 }
 
 /// The place where a backing file's attributes are read.
