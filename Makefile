@@ -116,8 +116,7 @@ else
 	$(MAKE) examples
 endif
 
-# The same inputs each time. Apart from `make test`, because the parsers are built once more for it: half of the time of all
-# tests. .ci/run has both.
+# The same inputs each time. Apart from `make test`, because all parsers are built once more for it. .ci/run has both.
 test-fuzz:
 	@scripts/setup test
 	SWIFT='$(SWIFT)' fuzz/run --seconds 10 --seed 1 --runs 20000
