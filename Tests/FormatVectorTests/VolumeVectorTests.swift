@@ -161,6 +161,8 @@ final class PlantedVolume {
     let path: String
     let common: Vector
     let keys: VolumeKeys
+    /// The cipher of names, AES-256-GCM-SIV (format.md §5).
+    private let names: AEADContext
     let parameters: VolumeParameters
 
     init(_ common: Vector, doubtful: [ClosedRange<UInt32>] = []) throws {
@@ -169,6 +171,8 @@ final class PlantedVolume {
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         let volumeKey = try secret(try common.bytes("volumeKey"))
         keys = try VolumeKeys(volumeKey: volumeKey)
+        names = try AEADContext(
+            .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names"))
         parameters = VolumeParameters(uuid: [UInt8](repeating: 7, count: 16), pageBytes: 512)
         let number = common.has("directoryClass") ? try common.number("directoryClass") : 4
         try Volume.create(
@@ -187,7 +191,7 @@ final class PlantedVolume {
         var sealed = [UInt8](repeating: 0, count: plain.count + 16)
         let nonce = [UInt8](repeating: 0, count: 12)
         sealed.withUnsafeMutableBytes { out in
-            keys.names.seal(
+            names.seal(
                 plain, count: plain.count, to: out.baseAddress!,
                 tag: out.baseAddress! + plain.count, nonce: nonce, associatedData: keys.rootID,
                 associatedDataBytes: 16)
