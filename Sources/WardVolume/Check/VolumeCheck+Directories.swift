@@ -264,7 +264,7 @@ extension VolumeCheck {
         return (parent == "." ? "" : parent + "/") + backingName(stored)
     }
 
-    private func backingName(_ stored: [CChar]) -> String {
+    func backingName(_ stored: [CChar]) -> String {
         String(decoding: stored.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
@@ -319,7 +319,7 @@ extension VolumeCheck {
 
     /// Whether both halves of a long name are there and match. If one seems to be missing, looks
     /// again under the lock: both are made and removed under it.
-    private func hasLongName(
+    func hasLongName(
         _ entry: DirectoryEntry, _ descriptor: Int32, _ state: DirectoryState
     ) throws(Errno) -> Bool {
         let stored = entry.name.zeroTerminated
@@ -396,154 +396,4 @@ extension VolumeCheck {
         }
         if isFirst { visit.files.append(task) }
     }
-
-    // MARK: Leftovers
-
-    private func checkLeftover(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
-        let stored = name.zeroTerminated
-        do throws(Errno) {
-            _ = try volume.storage.fstatat(descriptor, stored)
-        } catch {
-            if !isGone(error, nil, node, stored) { note(unreachable: place(node, name), error) }
-            return
-        }
-        add(
-            CheckFinding(
-                .leftover, path: place(node, name), problem: "an interrupted operation left it",
-                remedy: "taken away")
-        ) { () throws(Errno) in
-            volume.sweep(descriptor, name)
-            guard (try? volume.storage.fstatat(descriptor, stored)) != nil else { return nil }
-            return try quarantine.move(
-                descriptor, stored, ["unfinished: \(backingPath(node, stored))"])
-        }
-    }
-
-    /// Notes the half of a long name without its other half. It is examined again after changed
-    /// names were repaired.
-    private func noteIfOrphaned(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
-        let half = LongNameHalf(parent: node, name: name)
-        if (try? isOrphan(half, descriptor)) == false { return }
-        tally.withLock { $0.halves.append(half) }
-    }
-
-    private func isOrphan(
-        _ half: LongNameHalf, _ descriptor: Int32
-    ) throws(Errno) -> Bool {
-        func exists(_ name: [CChar]) throws(Errno) -> Bool {
-            do throws(Errno) {
-                _ = try volume.storage.fstatat(descriptor, name)
-                return true
-            } catch .noSuchFileOrDirectory {
-                return false
-            }
-        }
-        if try exists(half.stored) { return false }
-        return try exists(half.link)
-    }
-
-    func check(_ half: LongNameHalf) {
-        let directory: StoreDescriptor
-        do throws(Errno) {
-            directory = try volume.backing.directoryDescriptor(of: half.parent)
-        } catch {
-            if !isGone(error, half.parent) {
-                note(unreachable: place(half.parent, half.name), error)
-            }
-            return
-        }
-        volume.names.longNames.withWriteLock {
-            do throws(Errno) {
-                // Both halves are made and removed under the lock.
-                guard try isOrphan(half, directory.rawValue) else { return }
-            } catch {
-                return note(unreachable: place(half.parent, half.name), error)
-            }
-            add(
-                CheckFinding(
-                    .leftover, path: place(half.parent, half.name),
-                    problem: "half of a long name that is gone", remedy: "taken away")
-            ) { () throws(Errno) in
-                try volume.storage.unlinkat(directory.rawValue, half.link, 0)
-                return nil
-            }
-        }
-    }
-
-    // MARK: Symbolic links
-
-    private func checkLink(
-        _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
-    ) {
-        let link = NodeLink(parent: parent, name: stored)
-        do throws(Errno) {
-            if try isSoundLink(stored, descriptor) { return }
-        } catch {
-            if !isGone(error, UInt64(status.st_ino), parent, stored) {
-                note(unreachable: volume.names.path(of: link), error)
-            }
-            return
-        }
-        add(
-            CheckFinding(
-                .link, path: volume.names.path(of: link),
-                problem: "the target of the symbolic link does not authenticate",
-                remedy: "moved to the quarantine")
-        ) { () throws(Errno) in
-            let kept = try quarantine.move(
-                descriptor, stored, ["symbolic link: \(backingPath(parent, stored))"])
-            forget(parent, stored, status)()
-            return kept
-        }
-    }
-
-    /// Throws where the link can't be read now, or is gone: that says nothing of the target.
-    func isSoundLink(_ stored: [CChar], _ descriptor: Int32) throws(Errno) -> Bool {
-        var target = [UInt8](repeating: 0, count: 4096)
-        let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
-            try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
-        }
-        guard target[0] != LongTarget.mark else {
-            guard
-                let long = target.withUnsafeBytes({
-                    volume.openLongTarget(UnsafeRawBufferPointer(rebasing: $0[0..<count]))
-                })
-            else { return false }
-            tally.withLock { _ = $0.longTargets.insert(long.fileName) }
-            do throws(Errno) {
-                return try volume.target(long) != nil
-            } catch .noSuchFileOrDirectory {
-                return false
-            }
-        }
-        guard let sealed = Base64URL.decode(String(decoding: target[0..<count], as: UTF8.self)),
-            sealed.count >= Volume.linkOverheadBytes
-        else { return false }
-        return sealed.withUnsafeBytes { volume.openLinkTarget($0) } != nil
-    }
-
-    /// Forgets a removed name in the volume. Returns the call that has the kernel forget it. No
-    /// lock may be held during that call: the kernel may wait for one with the directory locked.
-    func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
-        let link = NodeLink(parent: parent, name: stored)
-        let plain = parent.directory.flatMap { volume.names.plainNameBytes(of: link, in: $0) }
-        let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
-        volume.noteRemoved(node, status, parent, stored)
-        volume.durability.dirt.noteChange()
-        return { [volume] in
-            if stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
-                let descriptor = try? volume.backing.directoryDescriptor(of: parent)
-            {
-                volume.names.longNames.withWriteLock {
-                    volume.names.removeLongLink(descriptor.rawValue, stored)
-                }
-            }
-            if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }
-        }
-    }
-}
-
-extension Node {
-    /// The kernel's number of the node: 1 for the root.
-    func kernelID(_ volume: Volume) -> NodeID { self === volume.root ? 1 : id }
 }

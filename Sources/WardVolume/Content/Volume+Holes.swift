@@ -136,15 +136,24 @@ extension Volume {
             }
             try body()
         } catch {
-            for (index, page) in pages.enumerated() {
-                do throws(Errno) {
-                    try storage.pwrite(
-                        file.descriptor, old + index * pageBytes, pageBytes, at: page * pageBytes)
-                } catch {
-                    noteHalfDone(file)
-                }
-            }
+            putBack(access, pages, old)
             throw error
+        }
+    }
+
+    /// Stores the old ciphertext `old` of `pages` again, one page after the other.
+    private func putBack(
+        _ access: borrowing FileWriteAccess, _ pages: [Int], _ old: UnsafeMutableRawPointer
+    ) {
+        let file = access.file
+        for (index, page) in pages.enumerated() {
+            do throws(Errno) {
+                try storage.pwrite(
+                    file.descriptor, old + index * layout.pageBytes, layout.pageBytes,
+                    at: page * layout.pageBytes)
+            } catch {
+                noteHalfDone(file)
+            }
         }
     }
 

@@ -184,22 +184,7 @@ extension Volume {
         try examine(file, page: oldLast, sealed, operation, caller, context)
         defer { durability.endWrite(context) }
         try withContent(of: file, operation, caller, context) { content throws(Errno) in
-            let epochNow = sealingEpoch(file, durability.beginWrite(context))
-            content.usePlain(2 * pageBytes)
-            try decode(file, page: oldLast, sealed, to: context.plain, content)
-            let zeros = context.plain + pageBytes
-            zeros.initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes)
-            var nonce = context.freshNonce()
-            try withCipher(of: file, content) { cipher throws(Errno) in
-                seal(
-                    context.plain, page: oldLast, length: layout.capacity(ofPage: oldLast),
-                    isFinal: false, epoch: epochNow, nonce: nonce,
-                    to: sealed + layout.recordOffset(ofPage: oldLast), cipher)
-                nonce.0 &+= 1
-                seal(
-                    zeros, page: newLast, length: newSize - layout.start(ofPage: newLast),
-                    isFinal: true, epoch: epochNow, nonce: nonce, to: sealed + pageBytes, cipher)
-            }
+            try sealEnds(file, oldLast, newLast, newSize, content)
             if oldLast == 0 {
                 sealed.copyMemory(from: file.headerBytes, byteCount: FileHeader.bytes)
             }
@@ -222,6 +207,33 @@ extension Volume {
         }
         access.extent.endWritten(sizeBytes: newSize)
         noteChange(access)
+    }
+
+    /// Seals both ends of an extension. The old last page, which is in `context.sealed`, gets its
+    /// full length. Behind it in the buffer follows the new last page, of zeros.
+    private func sealEnds(
+        _ file: OpenFile, _ oldLast: Int, _ newLast: Int, _ newSize: Int,
+        _ content: borrowing ContentAccess
+    ) throws(Errno) {
+        let context = content.context
+        let pageBytes = layout.pageBytes
+        let sealed = context.sealed
+        let epochNow = sealingEpoch(file, durability.beginWrite(context))
+        content.usePlain(2 * pageBytes)
+        try decode(file, page: oldLast, sealed, to: context.plain, content)
+        let zeros = context.plain + pageBytes
+        zeros.initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes)
+        var nonce = context.freshNonce()
+        try withCipher(of: file, content) { cipher throws(Errno) in
+            seal(
+                context.plain, page: oldLast, length: layout.capacity(ofPage: oldLast),
+                isFinal: false, epoch: epochNow, nonce: nonce,
+                to: sealed + layout.recordOffset(ofPage: oldLast), cipher)
+            nonce.0 &+= 1
+            seal(
+                zeros, page: newLast, length: newSize - layout.start(ofPage: newLast),
+                isFinal: true, epoch: epochNow, nonce: nonce, to: sealed + pageBytes, cipher)
+        }
     }
 
     /// Cuts off what a failed extension has left behind the last page.

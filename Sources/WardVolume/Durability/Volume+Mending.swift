@@ -178,22 +178,7 @@ extension Volume {
             return false
         }
         guard file.sizeBytes > 0 else { return true }
-        if wasNew {
-            let isAdmitted = file.withWriteAccess { access in
-                defer { context.excuses.forget() }
-                do throws(Errno) {
-                    try examineEnd(
-                        file, lastPageOffset: lastPageOffset, .mend, Caller.volume, context)
-                    try withContent(of: file, .mend, Caller.volume, context) { content in
-                        try? verifyEnd(access, lastPageOffset: lastPageOffset, content)
-                    }
-                    return true
-                } catch {
-                    return false
-                }
-            }
-            guard isAdmitted else { return false }
-        }
+        if wasNew, !verifyNewEnd(file, lastPageOffset, context) { return false }
         let before = durability.doubt.halfDoneChanges
         var walk = PageWalk(self, file)
         while true {
@@ -222,6 +207,24 @@ extension Volume {
                 }
             }
             if let isMended { return isMended }
+        }
+    }
+
+    /// Judges the end of a file that was opened just now. False where it can't be read.
+    private func verifyNewEnd(
+        _ file: OpenFile, _ lastPageOffset: Int, _ context: WorkerContext
+    ) -> Bool {
+        file.withWriteAccess { access in
+            defer { context.excuses.forget() }
+            do throws(Errno) {
+                try examineEnd(file, lastPageOffset: lastPageOffset, .mend, Caller.volume, context)
+                try withContent(of: file, .mend, Caller.volume, context) { content in
+                    try? verifyEnd(access, lastPageOffset: lastPageOffset, content)
+                }
+                return true
+            } catch {
+                return false
+            }
         }
     }
 
