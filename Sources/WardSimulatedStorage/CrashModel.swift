@@ -41,24 +41,13 @@ struct CrashModel: Sendable {
         var content: [UInt8] { versions.last! }
     }
 
-    private struct Step: Sendable {
-        var changes: [(Key, UInt64?)]
-        /// False for a step that failed, and for the step that takes it back. It may be on the
-        /// disk, but a sync of its names need not commit it.
-        var isCertain = true
-    }
-
     static let root: UInt64 = DiskImage.rootIdentity
 
     var nodes: [UInt64: Node]
     /// The names that programs see.
     var names: [Key: UInt64] = [:]
-    /// The names that survive every power cut, and each step since. On a disk with a journal, the
-    /// names after a cut are those after one of these steps.
-    private var base: [Key: UInt64] = [:]
-    private var steps: [Step] = []
-    /// The values of each entry since its directory was synced; for disks without a journal.
-    private var histories: [Key: [UInt64?]] = [:]
+    /// The other names that a power cut may leave.
+    private var history = NameHistory()
 
     init(rootClass: ProtectionClass) {
         nodes = [
@@ -106,11 +95,8 @@ struct CrashModel: Sendable {
     // MARK: Changing
 
     mutating func step(_ changes: [(Key, UInt64?)]) {
-        for (key, new) in changes {
-            histories[key, default: [names[key]]].append(new)
-            names[key] = new
-        }
-        steps.append(Step(changes: changes))
+        history.add(changes, to: names)
+        for (key, new) in changes { names[key] = new }
     }
 
     mutating func write(_ identity: UInt64, _ content: [UInt8]) {
@@ -142,8 +128,7 @@ struct CrashModel: Sendable {
             }
             result.nodes[identity] = node
         }
-        result.base = before.names
-        result.steps = Array(steps.dropFirst(before.steps.count))
+        result.history.begin(with: before.names, after: before.history)
         return result
     }
 
@@ -192,7 +177,7 @@ struct CrashModel: Sendable {
         let keys = Set(names.keys).union(found.names.keys).filter { names[$0] != found.names[$0] }
         guard !keys.isEmpty else { return }
         step(keys.map { ($0, found.names[$0]) })
-        for index in steps.indices.dropFirst(before.steps.count) { steps[index].isCertain = false }
+        history.doubtSteps(after: before.history)
     }
 
     // MARK: Syncing
@@ -200,9 +185,7 @@ struct CrashModel: Sendable {
     /// Makes everything durable. `isOnDisk`: as a real sync, which leaves out the pages that a
     /// failed sync dropped. Otherwise the state that programs see becomes the durable one.
     mutating func syncAll(isOnDisk: Bool = false) {
-        base = names
-        steps = []
-        histories = [:]
+        history = NameHistory(durable: names)
         for identity in nodes.keys {
             if !isOnDisk || !nodes[identity]!.hasLostPages { syncContent(identity) }
             syncAttributes(identity)
@@ -241,9 +224,7 @@ struct CrashModel: Sendable {
     mutating func syncDirectory(_ identity: UInt64) {
         syncClass(identity)
         syncAttributes(identity)
-        var keys = path(upFrom: identity)
-        for key in histories.keys where key.directory == identity { keys.insert(key) }
-        sync(keys)
+        history.sync(path(upFrom: identity).union(history.changedKeys(in: identity)))
         nodes[identity]!.isRecordSynced = true
     }
 
@@ -252,7 +233,9 @@ struct CrashModel: Sendable {
         nodes[identity]!.classes.keepLast()
     }
 
-    private mutating func syncNames(of identity: UInt64) { sync(path(upFrom: identity)) }
+    private mutating func syncNames(of identity: UInt64) {
+        history.sync(path(upFrom: identity))
+    }
 
     /// All names of a node and of the directories above it.
     private mutating func path(upFrom identity: UInt64) -> Set<Key> {
@@ -267,117 +250,14 @@ struct CrashModel: Sendable {
         return found
     }
 
-    private mutating func sync(_ keys: Set<Key>) {
-        for key in keys { histories[key] = nil }
-        guard
-            let last = steps.lastIndex(where: { step in
-                step.isCertain && step.changes.contains { keys.contains($0.0) }
-            })
-        else { return }
-        for step in steps[...last] { for (key, new) in step.changes { base[key] = new } }
-        steps.removeFirst(last + 1)
-    }
-
     // MARK: Judging
 
     /// Returns a problem where names can't be as they were found.
     func problem(withNames found: [Key: UInt64], order: DiskKind.Order) -> String? {
         switch order {
-        case .journal:
-            var wrong = Set(base.keys).union(found.keys).filter { base[$0] != found[$0] }
-            if wrong.isEmpty { return nil }
-            var fewest = wrong
-            var now = base
-            for step in steps {
-                for (key, new) in step.changes {
-                    now[key] = new
-                    if now[key] == found[key] { wrong.remove(key) } else { wrong.insert(key) }
-                }
-                if wrong.isEmpty { return nil }
-                if wrong.count <= fewest.count { fewest = wrong }
-            }
-            return "names are as they never were: "
-                + fewest.map { key in
-                    let name = path(key)
-                    return "\(name) is \(found[key].map { "\($0)" } ?? "not there")"
-                }.sorted().joined(separator: ", ")
-        case .posix:
-            for key in Set(names.keys).union(found.keys).union(histories.keys).sorted(by: {
-                ($0.directory, $0.name) < ($1.directory, $1.name)
-            }) {
-                let allowed = histories[key] ?? [names[key]]
-                if allowed.contains(found[key]) { continue }
-                // Entries of a directory that is gone are gone too.
-                let isGone =
-                    key.directory != CrashModel.root && !found.values.contains(key.directory)
-                if isGone, found[key] == nil { continue }
-                return
-                    "\(path(key)) is \(found[key].map { "\($0)" } ?? "not there"), and was \(allowed)"
-            }
-            return nil
+        case .journal: history.problemWithSteps(found, path: path)
+        case .posix: history.problemWithEntries(found, names: names, path: path)
         }
-    }
-
-    /// Returns a problem where a file can't have the content that was found.
-    func problem(withContent found: [UInt8], of identity: UInt64, layout: PageLayout) -> String? {
-        let node = nodes[identity]!
-        let versions = node.versions
-        if versions.last! == found || versions.contains(found) { return nil }
-        let smallest = versions.map(\.count).min()!
-        guard found.count >= smallest else {
-            return "\(found.count) bytes, and never fewer than \(smallest)"
-        }
-        let pages = layout.pageCount(forSize: found.count)
-        for page in 0..<pages {
-            let start = layout.start(ofPage: page)
-            let length = min(layout.capacity(ofPage: page), found.count - start)
-            let isKnown = versions.contains { version in
-                let known = max(0, min(layout.capacity(ofPage: page), version.count - start))
-                if page == pages - 1, known != length {
-                    guard known > length, node.formerSizes.contains(found.count),
-                        version[found.count..<(start + known)].allSatisfy({ $0 == 0 })
-                    else { return false }
-                }
-                // A page that was written while the file was shorter, or that was never written,
-                // ends in zeros.
-                let same = min(known, length)
-                return found.withUnsafeBufferPointer { found in
-                    version.withUnsafeBufferPointer { version in
-                        for index in 0..<same
-                        where found[start + index] != version[start + index] {
-                            return false
-                        }
-                        for index in same..<max(same, length) where found[start + index] != 0 {
-                            return false
-                        }
-                        return true
-                    }
-                }
-            }
-            guard isKnown else {
-                let bytes = found[start..<(start + length)]
-                let what = bytes.allSatisfy { $0 == 0 } ? "zeros" : "nothing that was written"
-                return "page \(page) of \(pages) (\(length) bytes) is \(what); sizes were "
-                    + "\(versions.map(\.count)), found \(found.count)"
-            }
-        }
-        return nil
-    }
-
-    /// Whether a file or directory may have this class. Without a journal, a new file's name may
-    /// survive while the class that a failed call gave to its directory does not.
-    func mayBe(
-        _ found: ProtectionClass, _ identity: UInt64, in directory: UInt64, order: DiskKind.Order
-    ) -> Bool {
-        if nodes[identity]!.classes.contains(found) { return true }
-        guard order == .posix, let above = nodes[directory]?.classes else { return false }
-        return nodes[identity]!.kind == .file && above.count > 1 && above.contains(found)
-    }
-
-    /// Whether this is a directory that a disk without a journal may have damaged. Its removal
-    /// changes the record and the name in two directories.
-    func mayBeDamaged(_ identity: UInt64, order: DiskKind.Order) -> Bool {
-        order == .posix && identity != CrashModel.root && keys(of: identity).isEmpty
     }
 }
 

@@ -106,10 +106,10 @@ extension CrashRun {
             volume.lock()
             isLocked = true
             // Open files stay open but can't be used. The run closes them.
-            for (identity, handle) in handles where !isOpenClass(identity) {
+            for (identity, handle) in kernel.handles where !isOpenClass(identity) {
                 volume.release(handle)
             }
-            handles.removeAll { !isOpenClass($0.identity) }
+            kernel.handles.removeAll { !isOpenClass($0.identity) }
         }
     }
 
@@ -120,8 +120,8 @@ extension CrashRun {
         noteLost()
         if model.nodes.values.contains(where: \.hasLostPages) { return }
         disk.fail(nil)
-        for (_, handle) in handles { volume.release(handle) }
-        handles = []
+        for (_, handle) in kernel.handles { volume.release(handle) }
+        kernel.handles = []
         forgetAll()
         isLocked = false
         try volume.volume.close()

@@ -19,7 +19,7 @@ extension CrashRun {
         let (entry, handle) = try volume.create(key.name, in: parent, mode: mode)
         guard try self.identity(entry) == identity else { throw Errno.ioError }
         remember(identity, entry, key)
-        handles.append((identity, handle))
+        kernel.handles.append((identity, handle))
         if random.chance(3, in: 4) {
             try write(identity, handle, 0, random.below(3 * settings.pageBytes) + 1)
         }
@@ -142,6 +142,6 @@ extension CrashRun {
             volume.release(handle)
             throw error
         }
-        handles.append((identity, handle))
+        kernel.handles.append((identity, handle))
     }
 }

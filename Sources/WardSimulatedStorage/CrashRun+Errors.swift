@@ -65,7 +65,7 @@ extension CrashRun {
     }
 
     private func isReachable(_ identity: UInt64) -> Bool {
-        !model.keys(of: identity).isEmpty || handles.contains { $0.identity == identity }
+        !model.keys(of: identity).isEmpty || kernel.handles.contains { $0.identity == identity }
     }
 
     /// Takes content, class and attributes from the disk. Each must be a value that the file had
@@ -75,7 +75,7 @@ extension CrashRun {
             lose("\(label): \(model.path(of: identity)), opened anew after a failed sync: \(what)")
         }
         if isOpenClass(identity) {
-            let opened = handles.first { $0.identity == identity }?.handle
+            let opened = kernel.handles.first { $0.identity == identity }?.handle
             let handle = try opened ?? volume.open(try node(identity))
             defer { if opened == nil { volume.release(handle) } }
             let content = try volume.read(handle)
@@ -112,7 +112,7 @@ extension CrashRun {
     /// Whether a handle reports a failed sync more than once. The first report comes at the next
     /// flush.
     private func reportsTwice() -> Bool {
-        handles.contains { _, handle in
+        kernel.handles.contains { _, handle in
             do {
                 try volume.volume.flush(handle, volume.context)
             } catch {}

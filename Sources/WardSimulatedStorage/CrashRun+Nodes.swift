@@ -9,7 +9,7 @@ extension CrashRun {
         if identity == CrashModel.root { return 1 }
         let keys = model.keys(of: identity)
         // For a file with several names the kernel looks up the name that the request uses.
-        if let found = known[identity], keys.isEmpty || keys.contains(found.key) {
+        if let found = kernel.nodes[identity], keys.isEmpty || keys.contains(found.key) {
             return found.node
         }
         let key = keys[0]
@@ -19,15 +19,15 @@ extension CrashRun {
     }
 
     func remember(_ identity: UInt64, _ entry: Entry, _ key: CrashModel.Key) {
-        if let old = known[identity] {
+        if let old = kernel.nodes[identity] {
             if old.node == entry.node {
-                known[identity]!.lookups += 1
-                known[identity]!.key = key
+                kernel.nodes[identity]!.lookups += 1
+                kernel.nodes[identity]!.key = key
                 return
             }
             volume.forget(old.node, old.lookups)
         }
-        known[identity] = (entry.node, 1, key)
+        kernel.nodes[identity] = (entry.node, 1, key)
     }
 
     func identity(_ entry: Entry) throws -> UInt64 {
@@ -67,11 +67,13 @@ extension CrashRun {
     }
 
     func handle(_ identity: UInt64) throws -> HandleID {
-        if let found = handles.first(where: { $0.identity == identity }) { return found.handle }
+        if let found = kernel.handles.first(where: { $0.identity == identity }) {
+            return found.handle
+        }
         let handle = try volume.open(try node(identity))
-        handles.append((identity, handle))
+        kernel.handles.append((identity, handle))
         if model.nodes[identity]!.hasLostPages { noteLost(opened: identity) }
-        while handles.count > 5 { volume.release(handles.removeFirst().handle) }
+        while kernel.handles.count > 5 { volume.release(kernel.handles.removeFirst().handle) }
         return handle
     }
 
@@ -85,23 +87,25 @@ extension CrashRun {
     func dropIfGone(_ identity: UInt64) {
         guard model.keys(of: identity).isEmpty else { return }
         if random.chance(1, in: 2) { closeHandles(of: identity) }
-        if !handles.contains(where: { $0.identity == identity }),
-            let gone = known.removeValue(forKey: identity)
+        if !kernel.handles.contains(where: { $0.identity == identity }),
+            let gone = kernel.nodes.removeValue(forKey: identity)
         {
             volume.forget(gone.node, gone.lookups)
         }
     }
 
     func forgetAll() {
-        for identity in known.keys.sorted(by: >) {
-            let gone = known.removeValue(forKey: identity)!
+        for identity in kernel.nodes.keys.sorted(by: >) {
+            let gone = kernel.nodes.removeValue(forKey: identity)!
             volume.forget(gone.node, gone.lookups)
         }
     }
 
     func closeHandles(of identity: UInt64) {
-        for (_, handle) in handles.filter({ $0.identity == identity }) { volume.release(handle) }
-        handles.removeAll { $0.identity == identity }
+        for (_, handle) in kernel.handles.filter({ $0.identity == identity }) {
+            volume.release(handle)
+        }
+        kernel.handles.removeAll { $0.identity == identity }
     }
 
     func pickFileOrDirectory() throws -> UInt64? {
@@ -111,19 +115,19 @@ extension CrashRun {
     /// Closes files and forgets nodes, as the kernel does when it needs memory.
     func closeOrForget() {
         label = "close, forget"
-        if !handles.isEmpty, random.chance(1, in: 2) {
-            let (identity, handle) = handles.remove(at: random.below(handles.count))
+        if !kernel.handles.isEmpty, random.chance(1, in: 2) {
+            let (identity, handle) = kernel.handles.remove(at: random.below(kernel.handles.count))
             volume.release(handle)
             dropIfGone(identity)
             return
         }
         // The kernel forgets leaves first, and never open files.
-        for identity in known.keys.sorted(by: >) where random.chance(1, in: 2) {
-            if handles.contains(where: { $0.identity == identity }) { continue }
-            if model.children(of: identity).contains(where: { known[$0.identity] != nil }) {
+        for identity in kernel.nodes.keys.sorted(by: >) where random.chance(1, in: 2) {
+            if kernel.handles.contains(where: { $0.identity == identity }) { continue }
+            if model.children(of: identity).contains(where: { kernel.nodes[$0.identity] != nil }) {
                 continue
             }
-            let gone = known.removeValue(forKey: identity)!
+            let gone = kernel.nodes.removeValue(forKey: identity)!
             volume.forget(gone.node, gone.lookups)
         }
     }

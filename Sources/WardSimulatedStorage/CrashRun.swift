@@ -11,20 +11,33 @@ package final class CrashRun {
     let layout: PageLayout
     var random: SplitMix
     var cuts = SplitMix(seed: 0)
-    var calls = 0
     var report = CrashReport()
 
     var volume: CrashVolume!
     var model: CrashModel
     var snapshots: [Snapshot] = []
     var label = "start"
-    var step = 0
-    var life = 0
-    /// The nodes that the kernel knows, keyed by identity, with their look-up counts.
-    var known: [UInt64: (node: NodeID, lookups: Int, key: CrashModel.Key)] = [:]
-    var handles: [(identity: UInt64, handle: HandleID)] = []
+    var position = Position()
+    var kernel = KernelState()
     var isLocked = false
-    var failures: [String] = []
+
+    /// The point that the run has reached.
+    struct Position {
+        /// The number of power cuts that the run went on from.
+        var life = 0
+        /// The operation of this life.
+        var step = 0
+        /// The calls to the backing store in this operation.
+        var calls = 0
+    }
+
+    /// The kernel's knowledge of the volume.
+    struct KernelState {
+        /// Nodes, keyed by identity, with their look-up counts.
+        var nodes: [UInt64: (node: NodeID, lookups: Int, key: CrashModel.Key)] = [:]
+        /// Open files, the oldest first.
+        var handles: [(identity: UInt64, handle: HandleID)] = []
+    }
 
     /// The disk after a call, its expected content, and a name for that point.
     struct Snapshot {
@@ -56,7 +69,7 @@ package final class CrashRun {
     }
 
     func lose(_ what: String) {
-        report.losses.append("\(settings.description), life \(life), \(what)")
+        report.losses.append("\(settings.description), life \(position.life), \(what)")
     }
 
     func run() throws {
@@ -66,7 +79,7 @@ package final class CrashRun {
         model = CrashModel(rootClass: rootClass)
         var image = disk.image
         for life in 0..<settings.lives {
-            self.life = life
+            position.life = life
             try live(on: image)
             guard report.losses.isEmpty else { return }
             tryPowerCuts()
@@ -99,30 +112,29 @@ package final class CrashRun {
 
     func live(on image: DiskImage) throws {
         snapshots = []
-        known = [:]
-        handles = []
+        kernel = KernelState()
         isLocked = false
         let disk = SimulatedDisk(image)
         let listener = Listener(self)
         volume = try CrashVolume(keys, on: disk)
         disk.onChange { [unowned listener] image, name in listener.run.took(image, name) }
         for step in 0..<settings.operations {
-            self.step = step
-            calls = 0
+            position.step = step
+            position.calls = 0
             do {
                 try operateOnDisk(disk)
             } catch {
                 lose("\(label): \(error)")
             }
             report.operations += 1
-            if settings.isTraced { print("\(life) \(step) \(label)") }
+            if settings.isTraced { print("\(position.life) \(step) \(label)") }
             let events = volume.events.problems
             if !events.isEmpty { lose("\(label): \(events.joined(separator: "; "))") }
             guard report.losses.isEmpty else { break }
             take(disk.image, "after \(step) \(label)")
         }
         disk.onChange(nil)
-        for (_, handle) in handles { volume.release(handle) }
+        for (_, handle) in kernel.handles { volume.release(handle) }
         forgetAll()
         if !disk.openFiles.isEmpty, report.losses.isEmpty {
             lose("these files stayed open: \(disk.openFiles)")
@@ -138,14 +150,14 @@ package final class CrashRun {
     }
 
     func took(_ image: DiskImage, _ name: StaticString) {
-        take(image, "\(step) \(label), \(name)")
+        take(image, "\(position.step) \(label), \(name)")
     }
 
     func take(_ image: DiskImage, _ place: String) {
-        calls += 1
+        position.calls += 1
         report.note(place)
-        var random = SplitMix(
-            seed: settings.seed &* 1_000_003 &+ UInt64(life << 32 | step << 16 | calls))
+        let number = position.life << 32 | position.step << 16 | position.calls
+        var random = SplitMix(seed: settings.seed &* 1_000_003 &+ UInt64(number))
         snapshots.append(
             Snapshot(image: image, model: model, place: place, seed: random.next()))
     }

@@ -28,7 +28,7 @@ extension DiskImage {
         var inode = Inode(
             identity: identity, number: number, mode: mode, device: device, target: target)
         let time = now()
-        (inode.access, inode.modification, inode.change) = (time, time, time)
+        inode.times = Times(access: time, modification: time, change: time)
         inodes[identity] = inode
         durable[identity] = inode
         touch(identity, data: true)
@@ -39,8 +39,8 @@ extension DiskImage {
     @discardableResult
     mutating func touch(_ identity: UInt64, data: Bool) -> Int {
         lastChange += 1
-        inodes[identity]?.lastChange = lastChange
-        if data { inodes[identity]?.lastDataChange = lastChange }
+        inodes[identity]?.latest.any = lastChange
+        if data { inodes[identity]?.latest.data = lastChange }
         return lastChange
     }
 
@@ -51,9 +51,9 @@ extension DiskImage {
         for change in changes {
             let old = inodes[change.directory]!.entries[change.name]
             inodes[change.directory]!.entries[change.name] = change.new
-            inodes[change.directory]!.lastChange = lastChange
-            inodes[change.directory]!.lastDataChange = lastChange
-            inodes[change.directory]!.modification = time
+            inodes[change.directory]!.latest.any = lastChange
+            inodes[change.directory]!.latest.data = lastChange
+            inodes[change.directory]!.times.modification = time
             if let old { link(old, -1, time) }
             if let new = change.new {
                 link(new, 1, time)
@@ -68,13 +68,13 @@ extension DiskImage {
 
     mutating func link(_ identity: UInt64, _ count: Int, _ time: timespec) {
         inodes[identity]!.links += count
-        inodes[identity]!.change = time
-        inodes[identity]!.lastChange = lastChange
+        inodes[identity]!.times.change = time
+        inodes[identity]!.latest.any = lastChange
     }
 
     mutating func change(_ identity: UInt64, _ change: Change) {
         DiskImage.apply(change, to: &inodes[identity]!)
-        inodes[identity]!.change = now()
+        inodes[identity]!.times.change = now()
         touch(identity, data: false)
         pending.append(Pending(number: lastChange, identity: identity, change: change))
     }
@@ -87,8 +87,8 @@ extension DiskImage {
             if uid != uid_t.max { inode.uid = uid }
             if gid != gid_t.max { inode.gid = gid }
         case .times(let access, let modification):
-            inode.access = access
-            inode.modification = modification
+            inode.times.access = access
+            inode.times.modification = modification
         case .attribute(let name, let value): inode.attributes[name] = value
         }
     }
@@ -103,9 +103,9 @@ extension DiskImage {
     mutating func write(_ identity: UInt64, _ source: UnsafeRawBufferPointer, at offset: Int) {
         guard source.count > 0 else { return }
         let time = now()
-        inodes[identity]!.modification = time
-        inodes[identity]!.change = time
-        let afterLayout = inodes[identity]!.lastLayout
+        inodes[identity]!.times.modification = time
+        inodes[identity]!.times.change = time
+        let afterLayout = inodes[identity]!.latest.layout
         let end = offset + source.count
         var written: [Event] = []
         let last = (end - 1) / DiskImage.blockBytes
@@ -152,8 +152,8 @@ extension DiskImage {
 
     mutating func change(_ identity: UInt64, _ layout: Layout) {
         let time = now()
-        inodes[identity]!.modification = time
-        inodes[identity]!.change = time
+        inodes[identity]!.times.modification = time
+        inodes[identity]!.times.change = time
         // The rest of a block that stays in part is zeroed in the page cache. Those zeros may reach
         // the disk before the layout change.
         let before = inodes[identity]!.content.blocks
@@ -186,7 +186,7 @@ extension DiskImage {
             lost[identity]![index] = nil
         }
         let number = touch(identity, data: true)
-        inodes[identity]!.lastLayout = number
+        inodes[identity]!.latest.layout = number
         events[identity, default: []].append(.layout(number: number, layout))
     }
 

@@ -17,7 +17,7 @@ extension DiskImage {
         guard let inode = inodes[identity] else { return }
         switch kind.order {
         case .journal:
-            commit(upTo: dataOnly ? inode.lastDataChange : inode.lastChange)
+            commit(upTo: dataOnly ? inode.latest.data : inode.latest.any)
         case .posix:
             if inode.mode & S_IFMT == S_IFDIR {
                 commitEntries(of: identity)
@@ -28,7 +28,7 @@ extension DiskImage {
         }
         let content = contentOnDisk(identity)
         durable[identity]?.content = content
-        durable[identity]?.lastLayout = inode.lastLayout
+        durable[identity]?.latest.layout = inode.latest.layout
         events[identity] = nil
     }
 

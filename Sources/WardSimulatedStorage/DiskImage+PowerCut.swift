@@ -5,79 +5,102 @@ extension DiskImage {
     /// Returns the disk after a power cut. The same seed gives the same disk.
     package func afterPowerCut(_ survival: Survival, seed: UInt64) -> DiskImage {
         var random = SplitMix(seed: seed)
-        var then = durable
-        var prefix = committed
         // The chance in percent that a unit, a file or a name survives.
         let odds = [10, 50, 90][random.below(3)]
         let nameOdds = [10, 50, 90][random.below(3)]
-        switch survival {
-        case .everything, .namesWithoutData: prefix = lastChange
-        case .onlyFlushed, .dataWithoutNames: break
-        case .wholeFiles, .units:
-            prefix = committed + random.below(lastChange - committed + 1)
-            if random.chance(1, in: 4) { prefix = lastChange }
-        }
-        var inodePrefixes: [UInt64: Int] = [:]
+        let prefix = survivingPrefix(survival, &random)
+        var then = durable
         switch kind.order {
         case .journal:
             for change in pending where change.number <= prefix {
                 DiskImage.apply(change, to: &then)
             }
-        case .posix:
-            var movesAreLost = false
-            var inodesLost: Set<UInt64> = []
-            for change in pending {
-                let survives: Bool
-                switch survival {
-                case .everything, .namesWithoutData: survives = true
-                case .onlyFlushed, .dataWithoutNames: survives = false
-                case .wholeFiles, .units: survives = random.chance(nameOdds, in: 100)
-                }
-                if case .entries = change.change {
-                } else {
-                    // Changes of one inode's attributes reach the disk in order.
-                    if !survives { inodesLost.insert(change.identity) }
-                    if inodesLost.contains(change.identity) { continue }
-                }
-                if case .entries(_, movesDirectory: true) = change.change {
-                    if !survives { movesAreLost = true }
-                    if movesAreLost { continue }
-                }
-                if survives { DiskImage.apply(change, to: &then) }
-            }
+        case .posix: applyPending(survival, odds: nameOdds, to: &then, &random)
         }
         for identity in events.keys.sorted() {
-            guard then[identity] != nil else { continue }
-            if kind.order == .posix {
-                switch survival {
-                case .everything, .namesWithoutData: inodePrefixes[identity] = lastChange
-                case .onlyFlushed, .dataWithoutNames: inodePrefixes[identity] = -1
-                case .wholeFiles, .units:
-                    inodePrefixes[identity] =
-                        random.chance(1, in: 3) ? lastChange : random.below(lastChange + 1)
+            guard let inode = then[identity] else { continue }
+            let filePrefix =
+                switch kind.order {
+                case .journal: prefix
+                case .posix: max(layoutPrefix(survival, &random), inode.latest.layout)
                 }
-                inodePrefixes[identity]! = max(
-                    inodePrefixes[identity]!, then[identity]!.lastLayout)
-            }
-            let fileSurvives: Bool? =
-                switch survival {
-                case .everything, .dataWithoutNames: true
-                case .onlyFlushed, .namesWithoutData: false
-                case .wholeFiles: random.chance(odds, in: 100)
-                case .units: nil
-                }
-            let sizesSurvive = survival == .namesWithoutData ? true : fileSurvives
             replay(
-                events[identity]!, onto: &then[identity]!.content,
-                prefix: inodePrefixes[identity] ?? prefix,
-                isAllocated: { version, prefix in
-                    kind.order == .journal
-                        ? version.afterChange <= prefix : version.afterLayout <= prefix
-                },
-                survives: { fileSurvives ?? $0.chance(odds, in: 100) },
-                sizeSurvives: { sizesSurvive ?? $0.chance(odds, in: 100) }, &random)
+                survival, odds: odds, events[identity]!, onto: &then[identity]!.content,
+                prefix: filePrefix, &random)
         }
         return rebuilt(then)
+    }
+
+    /// The last change that the journal committed before the cut.
+    private func survivingPrefix(_ survival: Survival, _ random: inout SplitMix) -> Int {
+        switch survival {
+        case .everything, .namesWithoutData: return lastChange
+        case .onlyFlushed, .dataWithoutNames: return committed
+        case .wholeFiles, .units:
+            let prefix = committed + random.below(lastChange - committed + 1)
+            return random.chance(1, in: 4) ? lastChange : prefix
+        }
+    }
+
+    /// The last change of one file's blocks or size that reached a disk without a journal.
+    private func layoutPrefix(_ survival: Survival, _ random: inout SplitMix) -> Int {
+        switch survival {
+        case .everything, .namesWithoutData: lastChange
+        case .onlyFlushed, .dataWithoutNames: -1
+        case .wholeFiles, .units:
+            random.chance(1, in: 3) ? lastChange : random.below(lastChange + 1)
+        }
+    }
+
+    /// Applies the changes of names and attributes that reach a disk without a journal.
+    private func applyPending(
+        _ survival: Survival, odds: Int, to inodes: inout [UInt64: Inode],
+        _ random: inout SplitMix
+    ) {
+        var movesAreLost = false
+        var inodesLost: Set<UInt64> = []
+        for change in pending {
+            let survives: Bool
+            switch survival {
+            case .everything, .namesWithoutData: survives = true
+            case .onlyFlushed, .dataWithoutNames: survives = false
+            case .wholeFiles, .units: survives = random.chance(odds, in: 100)
+            }
+            if case .entries = change.change {
+            } else {
+                // Changes of one inode's attributes reach the disk in order.
+                if !survives { inodesLost.insert(change.identity) }
+                if inodesLost.contains(change.identity) { continue }
+            }
+            if case .entries(_, movesDirectory: true) = change.change {
+                if !survives { movesAreLost = true }
+                if movesAreLost { continue }
+            }
+            if survives { DiskImage.apply(change, to: &inodes) }
+        }
+    }
+
+    /// Applies the changes of one file's content that survive.
+    private func replay(
+        _ survival: Survival, odds: Int, _ events: [Event], onto content: inout Content,
+        prefix: Int, _ random: inout SplitMix
+    ) {
+        let fileSurvives: Bool? =
+            switch survival {
+            case .everything, .dataWithoutNames: true
+            case .onlyFlushed, .namesWithoutData: false
+            case .wholeFiles: random.chance(odds, in: 100)
+            case .units: nil
+            }
+        let sizesSurvive = survival == .namesWithoutData ? true : fileSurvives
+        replay(
+            events, onto: &content, prefix: prefix,
+            isAllocated: { version, prefix in
+                kind.order == .journal
+                    ? version.afterChange <= prefix : version.afterLayout <= prefix
+            },
+            survives: { fileSurvives ?? $0.chance(odds, in: 100) },
+            sizeSurvives: { sizesSurvive ?? $0.chance(odds, in: 100) }, &random)
     }
 
     func replay(

@@ -35,9 +35,7 @@ package struct DiskImage: Sendable {
         var gid: gid_t = 0
         var device: dev_t = 0
         var links = 0
-        var access = timespec()
-        var modification = timespec()
-        var change = timespec()
+        var times = Times()
         var attributes: [String: [UInt8]] = [:]
         /// Only for symbolic links.
         var target: [UInt8] = []
@@ -46,11 +44,23 @@ package struct DiskImage: Sendable {
         /// Only for directories: the directory around it.
         var parent: UInt64 = 0
         var content = Content()
-        /// The number of the last change that fsync(2) must wait for; below, the same for
-        /// fdatasync(2).
-        var lastChange = 0
-        var lastDataChange = 0
-        var lastLayout = 0
+        var latest = LatestChanges()
+    }
+
+    struct Times: Sendable {
+        var access = timespec()
+        var modification = timespec()
+        var change = timespec()
+    }
+
+    /// Numbers of an inode's latest changes.
+    struct LatestChanges: Sendable {
+        /// The change that fsync(2) must wait for.
+        var any = 0
+        /// The change that fdatasync(2) must wait for.
+        var data = 0
+        /// The change of the blocks or the size.
+        var layout = 0
     }
 
     struct EntryChange: Sendable {

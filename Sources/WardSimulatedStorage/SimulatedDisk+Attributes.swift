@@ -34,7 +34,8 @@ extension SimulatedDisk {
             }
             state.image.change(
                 inode.identity,
-                .times(time(access, inode.access), time(modification, inode.modification)))
+                .times(
+                    time(access, inode.times.access), time(modification, inode.times.modification)))
         }
     }
 

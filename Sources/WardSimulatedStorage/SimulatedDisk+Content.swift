@@ -215,9 +215,9 @@ extension SimulatedDisk {
             inode.mode & S_IFMT == S_IFLNK ? inode.target.count : inode.content.size)
         status.st_blksize = blksize_t(DiskImage.blockBytes)
         status.st_blocks = blkcnt_t(inode.content.blocks.count { $0 != nil } * 8)
-        status.st_atim = inode.access
-        status.st_mtim = inode.modification
-        status.st_ctim = inode.change
+        status.st_atim = inode.times.access
+        status.st_mtim = inode.times.modification
+        status.st_ctim = inode.times.change
         return status
     }
 
