@@ -116,208 +116,6 @@ public final class ControlClient {
         try setTimeout(timeout)
     }
 
-    // MARK: Methods of org.ward.Volume
-
-    /// Asks for the status (`Status` of the interface).
-    public func status() throws(ControlError) -> VolumeStatus {
-        let answer = try call(.status)
-        guard let json = answer["status"], let status = VolumeStatus(json: json) else {
-            throw violation("no status in the answer")
-        }
-        return status
-    }
-
-    /// Locks after the grace period. With `now` it locks at once, and returns when class A is
-    /// closed; trusted hosts can keep it open. If `endingHosts`, their connections are ended first.
-    /// The events show the `reason`. Returns the state.
-    public func lock(
-        now: Bool = false, reason: String? = nil, endingHosts: Bool = false
-    ) throws(ControlError) -> String {
-        let parameters = JSONValue.object(present: [
-            ("now", now ? .bool(true) : nil), ("reason", reason.map { .string($0) }),
-            ("endHosts", endingHosts ? .bool(true) : nil),
-        ])
-        return try state(call(.lock, parameters))
-    }
-
-    /// Waits for the answer to a `lock` that timed out and was the last call; the connection's
-    /// time-out limits this wait, too. Returns the state.
-    public func lateLock() throws(ControlError) -> String { try state(readAnswer().parameters) }
-
-    /// Returns the state.
-    public func unlock(passcode: borrowing SecretBytes) throws(ControlError) -> String {
-        try state(call(.unlock, secrets: "passcode", passcode))
-    }
-
-    /// Returns the state.
-    public func reboot() throws(ControlError) -> String { try state(call(.reboot)) }
-
-    /// Sets the first passcode. Throws `passcodeAlreadySet` of `VolumeError`.
-    public func setPasscode(_ passcode: borrowing SecretBytes) throws(ControlError) {
-        _ = try call(.setPasscode, secrets: "passcode", passcode)
-    }
-
-    /// Returns the names of hosts that are not trusted any more.
-    @discardableResult
-    public func changePasscode(
-        from current: borrowing SecretBytes, to passcode: borrowing SecretBytes
-    ) throws(ControlError) -> [String] {
-        let answer = try call(.changePasscode, secrets: "current", current, "passcode", passcode)
-        return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
-    }
-
-    /// Returns the names of hosts that are not trusted any more.
-    @discardableResult
-    public func removePasscode(current: borrowing SecretBytes) throws(ControlError) -> [String] {
-        let answer = try call(.removePasscode, secrets: "current", current)
-        return answer["hostsRemoved"]?.arrayValue?.compactMap(\.stringValue) ?? []
-    }
-
-    /// Changes the settings that are not nil. `current` is needed where a passcode is set.
-    public func setPolicy(
-        graceSeconds: Double?, userInactiveSeconds: Double?, eraseAfterTries: Bool?,
-        current: borrowing SecretBytes?
-    ) throws(ControlError) {
-        let plain = JSONValue.object(present: [
-            ("graceSeconds", graceSeconds.map { .double($0) }),
-            ("userInactiveSeconds", userInactiveSeconds.map { .double($0) }),
-            ("eraseAfterTries", eraseAfterTries.map { .bool($0) }),
-        ])
-        switch current {
-        case .some(let current):
-            _ = try call(.setPolicy, secrets: "current", current, beside: plain)
-        case .none: _ = try call(.setPolicy, plain)
-        }
-    }
-
-    /// Destroys the effaceable key of the volume `uuid` and ends its mount. Returns when the key is
-    /// gone.
-    public func erase(uuid: String, passcode: borrowing SecretBytes) throws(ControlError) {
-        _ = try call(
-            .erase, secrets: "passcode", passcode, beside: .object([("uuid", .string(uuid))]))
-    }
-
-    /// Announces an erase without the passcode: locks the volume at once. Returns the seconds until
-    /// the key is destroyed; nil where it is gone already. Until then `cancelErase` stops it.
-    public func announceErase(uuid: String) throws(ControlError) -> Double? {
-        try call(.erase, .object([("uuid", .string(uuid))]))["eraseInSeconds"]?.doubleValue
-    }
-
-    /// Cancels an announced erase. Returns whether there was one.
-    public func cancelErase() throws(ControlError) -> Bool {
-        try call(.cancelErase)["cancelled"]?.boolValue ?? false
-    }
-
-    /// Makes the daemon read the list of recovery kits again.
-    public func readRecovery() throws(ControlError) { _ = try call(.readRecovery) }
-
-    /// Moves a manual clock. Returns the state after all timers that came due were handled.
-    public func advance(seconds: Double) throws(ControlError) -> String {
-        try state(call(.advance, .object([("seconds", .double(seconds))])))
-    }
-
-    /// Makes a volume with a manual clock run out of space, or gives the space back.
-    public func setFull(_ isFull: Bool) throws(ControlError) {
-        _ = try call(.setFull, .object([("full", .bool(isFull))]))
-    }
-
-    /// Returns when the daemon has agreed; `waitForEnd` returns when it has ended.
-    public func unmount(force: Bool = false) throws(ControlError) {
-        _ = try call(.unmount, force ? .object([("force", .bool(true))]) : .object([]))
-    }
-
-    /// Blocks until the daemon closes the connection: it does so when the mount has ended.
-    public func waitForEnd() throws(ControlError) {
-        do throws(ControlError) {
-            while true { _ = try readMessage() }
-        } catch {
-            if error.code != .connectionLost { throw error }
-        }
-    }
-
-    /// The processes that have files open: of all classes, or of the class with this letter.
-    public func holders(protectionClass: String? = nil) throws(ControlError) -> HolderReport {
-        let answer = try call(
-            .holders,
-            .object(present: [("protectionClass", protectionClass.map { .string($0) })]))
-        guard let report = HolderReport(json: answer) else {
-            throw violation("no holders in the answer")
-        }
-        return report
-    }
-
-    /// A message that `monitor` passes on.
-    public enum Notice: Equatable, Sendable {
-        /// The first message, where `status` was set.
-        case status(VolumeStatus)
-        case event(ControlEvent)
-    }
-
-    /// Passes on the last `last` events, then, with `follow`, each new one, until `body` returns
-    /// false or the mount ends. The interface describes `signals`, `protectionClass` and `status`.
-    /// Without `follow` the connection's time-out limits each wait.
-    public func monitor(
-        last: Int = 0, follow: Bool = true, signals: Bool = false, protectionClass: String? = nil,
-        status: Bool = false, _ body: (Notice) -> Bool
-    ) throws(ControlError) {
-        if follow { try setTimeout(nil) }
-        try begin(
-            .monitor,
-            .object(
-                present: [
-                    ("last", .int(Int64(last))), ("follow", follow ? nil : .bool(false)),
-                    ("signals", signals ? .bool(true) : nil),
-                    ("protectionClass", protectionClass.map { .string($0) }),
-                    ("status", status ? .bool(true) : nil),
-                ]))
-        while true {
-            let answer: (parameters: JSONValue, continues: Bool)
-            do throws(ControlError) {
-                answer = try readAnswer()
-            } catch {
-                if error.code == .connectionLost, follow { return }
-                throw error
-            }
-            if let json = answer.parameters["event"] {
-                guard let event = ControlEvent(json: json) else {
-                    throw violation("not an event in the answer")
-                }
-                if !body(.event(event)) { return }
-            } else if let json = answer.parameters["status"] {
-                guard let status = VolumeStatus(json: json) else {
-                    throw violation("not a status in the answer")
-                }
-                if !body(.status(status)) { return }
-            }
-            if !answer.continues { return }
-        }
-    }
-
-    /// Begins a backup. Returns when everything written so far is durable. As long as this client
-    /// lives, the daemon holds the epoch and delays changes of the keybag. The client can't be used
-    /// for other calls.
-    public func beginBackup() throws(ControlError) {
-        // A slow backing store takes minutes for this.
-        try setTimeout(.seconds(600))
-        try begin(.backup)
-        _ = try readAnswer()
-    }
-
-    /// Checks the volume; with `repair`, repairs it. Passes each answer of the daemon to `body`;
-    /// the last one is the report.
-    public func check(
-        repair: Bool, _ body: (JSONValue) -> Void
-    ) throws(ControlError) {
-        // A page of a large file may take as long as the disk needs.
-        try setTimeout(.seconds(600))
-        try begin(.check, .object(present: [("repair", repair ? .bool(true) : nil)]))
-        while true {
-            let answer = try readAnswer()
-            body(answer.parameters)
-            if !answer.continues { return }
-        }
-    }
-
     /// Whether the connection is still open at the daemon's end.
     public var isConnected: Bool {
         var byte: UInt8 = 0
@@ -349,13 +147,13 @@ public final class ControlClient {
     }
 
     /// Sends a call that takes several answers.
-    private func begin(
+    func begin(
         _ method: ControlMethod, _ parameters: JSONValue = .object([])
     ) throws(ControlError) {
         try send(method.qualifiedName, parameters, more: true)
     }
 
-    private func state(_ answer: JSONValue) throws(ControlError) -> String {
+    func state(_ answer: JSONValue) throws(ControlError) -> String {
         guard let state = answer["state"]?.stringValue else {
             throw violation("no state in the answer")
         }
@@ -374,37 +172,7 @@ public final class ControlClient {
         }
     }
 
-    private func call(
-        _ method: ControlMethod, secrets name: String, _ secret: borrowing SecretBytes,
-        beside plain: JSONValue = .object([])
-    ) throws(ControlError) -> JSONValue {
-        var message = try SecretMessage(
-            method: method.qualifiedName, capacity: secret.count, plain: plain,
-            path: socketPath)
-        message.append(name, secret)
-        try finish(&message)
-        return try readAnswer().parameters
-    }
-
-    func call(
-        _ method: ControlMethod, secrets firstName: String, _ first: borrowing SecretBytes,
-        _ secondName: String, _ second: borrowing SecretBytes, beside plain: JSONValue = .object([])
-    ) throws(ControlError) -> JSONValue {
-        var message = try SecretMessage(
-            method: method.qualifiedName, capacity: first.count + second.count,
-            plain: plain, path: socketPath)
-        message.append(firstName, first)
-        message.append(secondName, second)
-        try finish(&message)
-        return try readAnswer().parameters
-    }
-
-    func finish(_ message: inout SecretMessage) throws(ControlError) {
-        message.finish()
-        try message.withBytes { (bytes) throws(ControlError) in try write(bytes) }
-    }
-
-    private func write(_ bytes: UnsafeRawBufferPointer) throws(ControlError) {
+    func write(_ bytes: UnsafeRawBufferPointer) throws(ControlError) {
         var done = 0
         while done < bytes.count {
             let sent = Glibc.send(
@@ -457,7 +225,7 @@ public final class ControlClient {
             .varlink(name: name, parameters: parameters), path: path, "the daemon answered \(name)")
     }
 
-    private func readMessage() throws(ControlError) -> [UInt8] {
+    func readMessage() throws(ControlError) -> [UInt8] {
         var scanned = 0
         while true {
             if let end = received[scanned...].firstIndex(of: 0) {

@@ -6,17 +6,17 @@ import WardSystem
 /// The chapters of the demo. Paths are short: the working directory is the demo's own.
 struct DemoChapters {
     let world: DemoWorld
-    private let hasGit: Bool
-    private let hasSQLite: Bool
-    private let photographs: [[UInt8]]
+    let hasGit: Bool
+    let hasSQLite: Bool
+    let photographs: [[UInt8]]
     /// A class A file and a class B file that stay open through all chapters.
-    private var openDiary: OwnedDescriptorBox?
-    private var openLetter: OwnedDescriptorBox?
+    var openDiary: OwnedDescriptorBox?
+    var openLetter: OwnedDescriptorBox?
 
-    private static let diary = "files/diary/today.txt"
-    private static let letter = "files/inbox/letter-1.txt"
-    private static let alarm = "files/alarm.txt"
-    private static let contacts = "files/contacts.db"
+    static let diary = "files/diary/today.txt"
+    static let letter = "files/inbox/letter-1.txt"
+    static let alarm = "files/alarm.txt"
+    static let contacts = "files/contacts.db"
 
     init(world: DemoWorld) {
         self.world = world
@@ -244,93 +244,6 @@ struct DemoChapters {
         try everythingIsBack()
         try world.begin("unmount at the end")
         try world.run(["ward", "unmount", "files"])
-    }
-
-    // MARK: Checks
-
-    private func everythingIsBack() throws(DemoStop) {
-        if hasGit {
-            try world.run(["git", "-C", "files/diary", "fsck", "--full", "--no-progress"])
-            try world.run(["git", "-C", "files/diary", "status", "--short"])
-        }
-        try readable(DemoChapters.diary, "A", "as it was")
-        try database("C", "intact")
-        for (index, photograph) in photographs.enumerated() {
-            let path = "files/photos/\(index + 1).jpg"
-            try world.check(DemoFile.holds(photograph, path), "CX \(path): every byte is right")
-        }
-    }
-
-    private func readable(_ path: String, _ letter: String, _ why: String) throws(DemoStop) {
-        let text = try? DemoFile.read(path).get()
-        try world.check(
-            text?.contains(DemoFile.marker) == true,
-            "\(Text.padded(letter, 2)) \(path): readable (\(why))")
-    }
-
-    private func refused(_ path: String, _ letter: String, _ doing: String) throws(DemoStop) {
-        try world.check(
-            DemoFile.read(path) == .failure(.notPermitted),
-            "\(Text.padded(letter, 2)) \(path): \(doing) answers EPERM")
-    }
-
-    private func database(_ letter: String, _ why: String) throws(DemoStop) {
-        guard hasSQLite else { return try readable(DemoChapters.contacts, letter, why) }
-        let answer = try world.run([
-            "sqlite3", DemoChapters.contacts,
-            "PRAGMA integrity_check; SELECT count(*) || ' people' FROM people;",
-        ])
-        try world.check(
-            answer.output == "ok\n3 people\n",
-            "\(Text.padded(letter, 2)) \(DemoChapters.contacts): \(why)")
-    }
-
-    // MARK: Doing
-
-    private func git(_ words: String...) throws(DemoStop) {
-        try world.run(
-            ["git", "-C", "files/diary", "-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
-                + words)
-    }
-
-    private func write(_ text: String, to path: String) throws(DemoStop) {
-        try perform("write \(path)") { () throws(Errno) in try DemoFile.write(text, to: path) }
-    }
-
-    private func open(_ path: String) throws(DemoStop) -> OwnedDescriptorBox {
-        var result: OwnedDescriptorBox?
-        try perform("open \(path)") { () throws(Errno) in
-            result = OwnedDescriptorBox(try OwnedDescriptor(opening: path, O_RDWR))
-        }
-        guard let result else { throw failed("open \(path)", .badFileDescriptor) }
-        return result
-    }
-
-    private func creating(_ path: String) -> Errno? {
-        do throws(Errno) {
-            _ = try OwnedDescriptor(opening: path, O_WRONLY | O_CREAT | O_EXCL, mode: 0o644)
-            return nil
-        } catch {
-            return error
-        }
-    }
-
-    private func append(_ text: String, to descriptor: Int32) -> Bool {
-        let bytes = Array(text.utf8)
-        guard let status = try? Syscall.fstat(descriptor) else { return false }
-        return (try? Syscall.pwrite(descriptor, bytes, bytes.count, at: status.st_size)) != nil
-    }
-
-    private func perform(_ doing: String, _ body: () throws(Errno) -> Void) throws(DemoStop) {
-        do throws(Errno) {
-            try body()
-        } catch {
-            throw failed(doing, error)
-        }
-    }
-
-    private func failed(_ doing: String, _ error: Errno) -> DemoStop {
-        .step(world.step, "\(doing): \(Text.reason(error))")
     }
 }
 
