@@ -389,9 +389,9 @@ extension VolumeCheck {
         let task = FileTask(inode: inode, parent: parent, stored: stored, hasName: hasName)
         let isFirst = tally.withLock { tally in
             guard status.st_nlink > 1 else { return true }
-            if hasName { tally.named.insert(inode) }
-            if tally.linked.insert(inode).inserted { return true }
-            if hasName { tally.otherNames.append(task) }
+            if hasName { tally.links.named.insert(inode) }
+            if tally.links.examined.insert(inode).inserted { return true }
+            if hasName { tally.links.otherNames.append(task) }
             return false
         }
         if isFirst { visit.files.append(task) }
@@ -424,7 +424,7 @@ extension VolumeCheck {
     private func noteIfOrphaned(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
         let half = LongNameHalf(parent: node, name: name)
         if (try? isOrphan(half, descriptor)) == false { return }
-        tally.withLock { $0.halves.append(half) }
+        tally.withLock { $0.longNames.halves.append(half) }
     }
 
     private func isOrphan(
@@ -509,7 +509,7 @@ extension VolumeCheck {
                     volume.openLongTarget(UnsafeRawBufferPointer(rebasing: $0[0..<count]))
                 })
             else { return false }
-            tally.withLock { _ = $0.longTargets.insert(long.fileName) }
+            tally.withLock { _ = $0.longNames.targets.insert(long.fileName) }
             do throws(Errno) {
                 return try volume.target(long) != nil
             } catch .noSuchFileOrDirectory {
