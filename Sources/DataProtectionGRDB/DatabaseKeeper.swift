@@ -31,9 +31,6 @@ final class DatabaseKeeper: Sendable {
         let departures: UInt64
     }
 
-    /// How often a failed opening is tried.
-    private static let openings = 4
-
     private let store: DatabaseStore
     private let state = Mutex(State())
     private let control = DispatchQueue(label: "org.ward.protected-database")
@@ -292,7 +289,7 @@ final class DatabaseKeeper: Sendable {
 
     /// Opens the database and takes it into use. Runs on `control`.
     private func openFile(isFirst: Bool) throws {
-        let opened = try opening(isFirst: isFirst)
+        let opened = try store.openTryingAgain(isFirst: isFirst)
         let isWanted = state.withLock { state in
             guard !state.isEnded else { return false }
             state.opened = opened
@@ -301,20 +298,5 @@ final class DatabaseKeeper: Sendable {
             return true
         }
         if !isWanted { try opened.close(checkpointing: store.isReadable) }
-    }
-
-    /// Opens the database. Tries again where an opening failed without a known reason: a lock in
-    /// between may already be over.
-    private func opening(isFirst: Bool) throws -> OpenDatabase {
-        var attempt = 1
-        while true {
-            do {
-                return try store.open(isFirst: isFirst)
-            } catch {
-                let (explained, mayBeOver) = store.explained(error)
-                guard mayBeOver, attempt < Self.openings else { throw explained }
-                attempt += 1
-            }
-        }
     }
 }

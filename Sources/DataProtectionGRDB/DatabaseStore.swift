@@ -45,9 +45,27 @@ struct DatabaseStore: Sendable {
 
     // MARK: Opening
 
+    /// How often a failed opening is tried.
+    private static let openings = 4
+
+    /// Opens the database. Tries again where an opening failed without a known reason: a lock in
+    /// between may already be over.
+    func openTryingAgain(isFirst: Bool) throws -> OpenDatabase {
+        var attempt = 1
+        while true {
+            do {
+                return try open(isFirst: isFirst)
+            } catch {
+                let (explained, mayBeOver) = explained(error)
+                guard mayBeOver, attempt < Self.openings else { throw explained }
+                attempt += 1
+            }
+        }
+    }
+
     /// Opens the database. With `isFirst` it makes a missing database, and changes the class of a
     /// database of another class.
-    func open(isFirst: Bool) throws -> OpenDatabase {
+    private func open(isFirst: Bool) throws -> OpenDatabase {
         _ = Configuration.keepsStatementJournalsInMemory
         var configuration = configuration.protected(kind)
         if isFirst, try prepare() == .forSQLiteToMake {

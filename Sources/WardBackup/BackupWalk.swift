@@ -24,13 +24,11 @@ public final class BackupWalk: Sendable {
 
     /// Directories that are open at the same time.
     private static let batch = 128
-    /// Entries that one thread examines in one job.
-    private static let chunk = 256
 
     let keys: VolumeKeys
     private let rootPath: String
     /// The stored name of the mark.
-    private let markName: String
+    let markName: String
 
     /// `volumeKey`: 32 bytes. Throws `system` where no memory can be locked.
     public init(
@@ -94,21 +92,13 @@ public final class BackupWalk: Sendable {
 
     // MARK: One directory
 
-    /// The meaning of a directory, which its place gives it.
-    private enum Role {
-        case root, containers, data, shared, containerParent, home, library
-        /// All that is in it is left out.
-        case purged
-        case ordinary
-    }
-
-    private struct Place {
+    struct Place {
         /// Stored path from the root, without slashes at the ends.
         var path: [UInt8]
         var role: Role
     }
 
-    private final class Listing: @unchecked Sendable {
+    final class Listing: @unchecked Sendable {
         // Sendable: one thread fills it; then several threads work on its entries, each on its own
         // ones.
         let place: Place
@@ -192,7 +182,7 @@ public final class BackupWalk: Sendable {
     }
 
     /// Nil where there is no valid record.
-    private func readRecord(_ descriptor: Int32) throws(Errno) -> DirectoryRecord? {
+    func readRecord(_ descriptor: Int32) throws(Errno) -> DirectoryRecord? {
         var target = [UInt8](repeating: 0, count: 256)
         do throws(Errno) {
             let count = try Syscall.readlinkat(
@@ -204,140 +194,6 @@ public final class BackupWalk: Sendable {
             if error == .noSuchFileOrDirectory || error == .invalidArgument { return nil }
             throw error
         }
-    }
-
-    // MARK: Entries
-
-    /// Fills in the facts that need system calls for each entry: the type where the directory does
-    /// not say it, the mark, the stamp.
-    private func examine(
-        _ listings: ParallelSlots<Listing>, _ threads: Int, _ stamps: Bool, _ problems: ProblemList
-    ) {
-        struct Piece {
-            var listing: Listing
-            var range: Range<Int>
-        }
-        var pieces: [Piece] = []
-        for index in 0..<listings.count {
-            guard let listing = listings[index] else { continue }
-            var start = 0
-            while start < listing.entries.count {
-                let end = min(start + BackupWalk.chunk, listing.entries.count)
-                pieces.append(Piece(listing: listing, range: start..<end))
-                start = end
-            }
-        }
-        let constant = pieces
-        Parallel.forEach(pieces.count, threads: threads, name: "ward-backup") { index in
-            let piece = constant[index]
-            for at in piece.range {
-                guard var entry = piece.listing.entries[at] else { continue }
-                let stays = self.examine(&entry, piece.listing, stamps, problems)
-                piece.listing.entries[at] = stays ? entry : nil
-            }
-        }
-    }
-
-    /// False where the entry is gone.
-    private func examine(
-        _ entry: inout BackupEntry, _ listing: Listing, _ stamps: Bool, _ problems: ProblemList
-    ) -> Bool {
-        entry.exclusion = exclusion(of: entry.name, in: listing)
-        if entry.kind == .unknown || (stamps && entry.exclusion == nil) {
-            do throws(Errno) {
-                let status = try NodeName(bytes: entry.name).withCString { name throws(Errno) in
-                    try Syscall.fstatat(listing.descriptor, name)
-                }
-                entry.kind = BackupEntry.Kind(mode: status.st_mode)
-                if stamps { entry.stamp = BackupStamp(status) }
-            } catch {
-                return error != .noSuchFileOrDirectory
-            }
-        }
-        guard entry.exclusion == nil, entry.kind == .file || entry.kind == .directory else {
-            return true
-        }
-        if hasMark(entry, listing) {
-            if isMarked(entry, listing) {
-                entry.exclusion = .marked
-            } else {
-                problems.add(
-                    listing.place.path.appending(component: entry.name), nil,
-                    "its mark that backups leave it out does not authenticate: it is left in")
-            }
-        }
-        return true
-    }
-
-    private func exclusion(
-        of name: [UInt8], in listing: Listing
-    ) -> BackupEntry.Exclusion? {
-        if name.starts(with: ".ward-".utf8) { return .unfinished }
-        if listing.role == .root, name.starts(with: "ward.".utf8),
-            name.reversed().starts(with: ".new".utf8.reversed())
-        {
-            return .unfinished
-        }
-        if listing.role == .purged, !name.elementsEqual(DirectoryRecord.linkName.utf8) {
-            return .cache
-        }
-        return nil
-    }
-
-    private func hasMark(_ entry: BackupEntry, _ listing: Listing) -> Bool {
-        withProcPath(entry.name, listing.descriptor) { ward_lgetxattr($0, markName, nil, 0) >= 0 }
-    }
-
-    private func withProcPath<R>(
-        _ name: [UInt8], _ directory: Int32, _ body: (UnsafePointer<CChar>) -> R
-    ) -> R {
-        var path = Array("/proc/self/fd/\(directory)/".utf8)
-        path += name
-        path.append(0)
-        return path.withUnsafeBufferPointer { bytes in
-            bytes.withMemoryRebound(to: CChar.self) { body($0.baseAddress!) }
-        }
-    }
-
-    /// Whether the mark authenticates: it belongs to this volume and to this file.
-    private func isMarked(_ entry: BackupEntry, _ listing: Listing) -> Bool {
-        // A program may be changing the file just now: the check is repeated.
-        for attempt in 0..<5 {
-            if attempt > 0 { usleep(1000) }
-            guard let owner = ownerID(entry, listing) else { continue }
-            var value = [UInt8](repeating: 0, count: 1 << 16)
-            let count = withProcPath(entry.name, listing.descriptor) {
-                ward_lgetxattr($0, markName, &value, value.count)
-            }
-            guard count > 0 else { return false }
-            if let opened = keys.openAttribute(Array(value[0..<count]), owner, markName),
-                opened.name.elementsEqual(BackupWalk.exclusionAttribute.utf8)
-            {
-                return true
-            }
-        }
-        return false
-    }
-
-    private func ownerID(_ entry: BackupEntry, _ listing: Listing) -> [UInt8]? {
-        let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK
-        let opened = try? NodeName(bytes: entry.name).withCString { name throws(Errno) in
-            try Syscall.openat(
-                listing.descriptor, name, entry.kind == .directory ? flags | O_DIRECTORY : flags)
-        }
-        guard let opened else { return nil }
-        let file = OwnedDescriptor(adopting: opened)
-        if entry.kind == .directory {
-            return (try? readRecord(file.rawValue))?.directoryID
-        }
-        var bytes = [UInt8](repeating: 0, count: FileHeader.bytes)
-        guard
-            let count = try? Syscall.pread(file.rawValue, &bytes, bytes.count, at: 0),
-            count == FileHeader.bytes
-        else { return nil }
-        return bytes.withUnsafeBytes {
-            try? FileHeader(reading: $0.baseAddress!, macKey: keys.headers)
-        }?.fileID
     }
 
     /// Returns the target of the link beside a long name: base64url of the ciphertext. Nil where
@@ -390,40 +246,6 @@ public final class BackupWalk: Sendable {
             entries[index].exclusion =
                 entries[index].exclusion ?? exclusions[Array(entries[index].name.dropFirst(2))]
         }
-    }
-
-    /// Returns the stored names of subdirectories that have a role.
-    private func specialNames(
-        _ role: Role, _ id: [UInt8], _ entries: [BackupEntry]
-    ) -> [[UInt8]: Role] {
-        func stored(_ name: String) -> [UInt8] {
-            Array(name.utf8).withUnsafeBytes { name in
-                Array(keys.names.longNameTarget(name, in: id).utf8)
-            }
-        }
-        let home: [(String, Role)] = [("Library", .library), ("tmp", .purged)]
-        let wanted: [(String, Role)] =
-            switch role {
-            case .root:
-                isHome(entries, stored)
-                    ? [("Containers", .containers)] + home
-                    : [("Containers", .containers)]
-            case .containers: [("Data", .data), ("Shared", .shared)]
-            case .data:
-                [("Application", .containerParent), ("PluginKitPlugin", .containerParent)]
-            case .shared: [("AppGroup", .containerParent)]
-            case .home: home
-            case .library: [("Caches", .purged)]
-            case .containerParent, .purged, .ordinary: []
-            }
-        return Dictionary(uniqueKeysWithValues: wanted.map { (stored($0.0), $0.1) })
-    }
-
-    /// Whether the volume is one app's home: its top has the three directories of every home on
-    /// iOS.
-    private func isHome(_ entries: [BackupEntry], _ stored: (String) -> [UInt8]) -> Bool {
-        let directories = Set(entries.filter { $0.kind == .directory }.map(\.name))
-        return ["Documents", "Library", "tmp"].allSatisfy { directories.contains(stored($0)) }
     }
 }
 

@@ -148,8 +148,8 @@ struct MountSettings: ParsableArguments {
         [
             ("--allow-other", \.allowOther, \.allowOther),
             ("--read-only", \.readOnly, \.readOnly),
-            ("--lock-with-screen", \.lockWithScreen, \.locksWithScreen),
-            ("--keep-at-logout", \.keepAtLogout, \.ignoresLogout),
+            ("--lock-with-screen", \.lockWithScreen, \.lock.followsScreen),
+            ("--keep-at-logout", \.keepAtLogout, \.lock.ignoresLogout),
             ("--manual-clock", \.manualClock, \.manualClock),
             ("--shared-storage", \.sharedStorage, \.sharedStorage),
             ("--accept-older", \.acceptOlder, \.acceptsOlderGeneration),
@@ -176,7 +176,7 @@ struct MountRequest {
         for flag in MountSettings.flags {
             options[keyPath: flag.option] = settings[keyPath: flag.setting]
         }
-        options.graceSeconds = settings.grace
+        options.lock.graceSeconds = settings.grace
         options.transport = transport
         options.rulesLeftOut = settings.withoutRules
         do throws(Errno) {
@@ -229,7 +229,7 @@ struct MountRequest {
         for flag in MountSettings.flags where options[keyPath: flag.option] {
             words.append(flag.word)
         }
-        if let grace = options.graceSeconds { words += ["--grace", "\(grace)"] }
+        if let grace = options.lock.graceSeconds { words += ["--grace", "\(grace)"] }
         // Always given, because $WARD_TRANSPORT may name another one.
         words += ["--transport", options.transport.rawValue]
         if let rules = options.rulesLeftOut { words += ["--without-rules", rules.words] }

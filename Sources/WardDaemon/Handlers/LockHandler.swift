@@ -24,7 +24,7 @@ final class LockHandler: Sendable {
     private let isRestartingDelay = Atomic(false)
 
     init(_ mount: MountParts, passcodes: PasscodeQueue, hostEndings: HostEndings) {
-        graceSeconds = mount.options.graceSeconds
+        graceSeconds = mount.options.lock.graceSeconds
         store = mount.store
         keeper = mount.keeper
         time = mount.time

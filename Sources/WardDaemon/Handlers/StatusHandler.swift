@@ -86,7 +86,7 @@ final class StatusHandler: Sendable {
             uuid: store.parameters.uuidString, volume: placement.volumePath,
             mountpoint: placement.mountPoint, state: machine.state.rawName,
             since: keeping.since, passcodeSet: store.hasPasscode,
-            graceSeconds: store.gracePeriod(asked: options.graceSeconds).inSeconds,
+            graceSeconds: store.gracePeriod(asked: options.lock.graceSeconds).inSeconds,
             graceRemainingSeconds: machine.graceRemaining(now: time.now)?.inSeconds,
             classes: ProtectionClass.allCases.map {
                 ClassStatus(

@@ -202,13 +202,7 @@ final class LockKeeper: @unchecked Sendable {
 
     /// Ends the connections of all trusted hosts; none of them counts from here on.
     private func endHosts(_ event: LockStateMachine.Event) {
-        let why =
-            switch event {
-            case .reboot: "the volume was rebooted"
-            case .passcodeRemoved: "the passcode was removed"
-            case .hostsRevoked: "no host is trusted any more"
-            default: "the volume was locked for everybody"
-            }
+        let why = event.reasonForHosts
         for connection in connections.endAll(why) {
             hub.emit(
                 ControlEvent(
@@ -237,47 +231,14 @@ final class LockKeeper: @unchecked Sendable {
     }
 
     private func announce(_ announcement: LockStateMachine.Announcement) {
-        let state = stateName
+        let took = passcodeArrival.map { SystemClock.monotonic() - $0 }
+        hub.emit(announcement.event(state: stateName, eviction: lastEviction, unlock: took))
         switch announcement {
         case .willBecomeUnavailable(let left):
-            hub.emit(
-                ControlEvent(
-                    kind: .willBecomeUnavailable, state: state, secondsLeft: left.inSeconds))
             if left > .zero { flusher.begin { [weak self] in self?.graceRemaining() } }
-        case .locked:
-            hub.emit(
-                ControlEvent(
-                    kind: .locked, state: state, seconds: lastEviction?.duration.inSeconds,
-                    files: lastEviction?.files))
-            maintenance.makeDurable()
-        case .didBecomeAvailable:
-            let took = passcodeArrival.map { SystemClock.monotonic() - $0 }
-            hub.emit(
-                ControlEvent(kind: .didBecomeAvailable, state: state, seconds: took?.inSeconds))
-            maintenance.mend()
-        case .heldOpen(let hosts):
-            hub.emit(
-                ControlEvent(
-                    kind: .trustedHost, state: state, operation: "hold",
-                    detail: "locked, and A and B stay open for "
-                        + (hosts == 1 ? "a trusted host" : "\(hosts) trusted hosts")))
-        case .openedForHost:
-            hub.emit(
-                ControlEvent(
-                    kind: .didBecomeAvailable, state: state, detail: "for a trusted host"))
-        case .firstUnlock: hub.emit(ControlEvent(kind: .firstUnlock, state: state))
-        case .reboot: hub.emit(ControlEvent(kind: .reboot, state: state))
-        case .passcodeChanged: hub.emit(ControlEvent(kind: .passcodeChanged, state: state))
-        case .userInactive:
-            hub.emit(
-                ControlEvent(
-                    kind: .didBecomeUnavailable, state: state, protectionClass: "CX",
-                    detail: "there was no unlock for the volume's period"))
-        case .lockIgnored:
-            hub.emit(
-                ControlEvent(
-                    kind: .note, state: state, detail: "no passcode is set: a lock changes nothing")
-            )
+        case .locked: maintenance.makeDurable()
+        case .didBecomeAvailable: maintenance.mend()
+        default: break
         }
         signalClasses()
     }

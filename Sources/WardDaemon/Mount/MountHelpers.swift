@@ -18,8 +18,8 @@ final class MountHelpers: Sendable {
             server: server, mountPoint: mountPoint,
             // Root's volumes belong to the machine, not to a session.
             wishes: SessionWatchProcess.Wishes(
-                screen: options.locksWithScreen,
-                logout: !options.ignoresLogout && geteuid() != 0),
+                screen: options.lock.followsScreen,
+                logout: !options.lock.ignoresLogout && geteuid() != 0),
             hub: hub, alarm: alarm, report: { [log] in log.write(.warning, $0) })
         processGuard = ProcessGuard(
             [watchdog?.process, sessionWatch.keptProcess].compactMap { $0 }, alarm: alarm)

@@ -12,16 +12,10 @@ public struct MountOptions: Sendable {
     public var stateRoot = StateDirectory.defaultRoot()
     /// The directory of the control socket, as in `RuntimeDirectory`.
     public var runtimeDirectory = RuntimeDirectory.defaultPath()
-    /// Seconds from a lock to the loss of class A; nil for the volume's policy (10 s unless set
-    /// otherwise). Refused where longer than the policy's, except for volumes of tests.
-    public var graceSeconds: Double?
+    public var lock = LockOptions()
     /// Whether other users may use the mount.
     public var allowOther = false
     public var readOnly = false
-    /// Whether a locked screen of the daemon's user locks the volume; sleep and shutdown always do.
-    public var locksWithScreen = false
-    /// Whether the volume stays as it is when the user's last session ends.
-    public var ignoresLogout = false
     /// The clock moves only by `Advance`. Refused for other volumes than those of tests.
     public var manualClock = false
     /// Another machine or program may change the backing directory during the mount.
@@ -56,6 +50,17 @@ public struct MountOptions: Sendable {
         if let rulesLeftOut { options.rules.subtract(rulesLeftOut.rules) }
         return options
     }
+}
+
+/// The causes that lock a mounted volume, and how soon they do.
+public struct LockOptions: Sendable {
+    /// Seconds from a lock to the loss of class A; nil for the volume's policy (10 s unless set
+    /// otherwise). Refused where longer than the policy's, except for volumes of tests.
+    public var graceSeconds: Double?
+    /// Whether a locked screen of the daemon's user locks the volume; sleep and shutdown always do.
+    public var followsScreen = false
+    /// Whether the volume stays as it is when the user's last session ends.
+    public var ignoresLogout = false
 }
 
 /// The transport of the kernel's requests, by the words of the command line.

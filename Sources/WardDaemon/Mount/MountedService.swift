@@ -194,9 +194,9 @@ final class MountedService: @unchecked Sendable {
     func missingScreenLock() -> DaemonError? {
         let sessionWatch = helpers.sessionWatch
         let hasReported = sessionWatch.awaitReport(
-            options.locksWithScreen
+            options.lock.followsScreen
                 ? MountedService.watchPatience.needed : MountedService.watchPatience.usual)
-        guard options.locksWithScreen else { return nil }
+        guard options.lock.followsScreen else { return nil }
         let why = hasReported ? sessionWatch.screenFailure : "the login manager does not answer"
         guard let why else { return nil }
         return DaemonError(

@@ -39,7 +39,7 @@ struct OpenedKeys: ~Copyable {
                 hint: "mount it without --manual-clock", status: .usage)
         }
         let longest = store.policy.gracePeriod.inSeconds
-        if let grace = options.graceSeconds, grace > longest {
+        if let grace = options.lock.graceSeconds, grace > longest {
             throw DaemonError(
                 "mount", options.volumePath,
                 "--grace is \(grace) s, and the volume's policy allows \(longest) s at most",

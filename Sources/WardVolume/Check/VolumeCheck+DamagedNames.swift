@@ -47,7 +47,7 @@ extension VolumeCheck {
         let state = try volume.backing.directoryState(of: parent)
         var found: [UInt8]?
         if stored.count == 44, stored[0] == NameCipher.longNamePrefix {
-            let halves = tally.withLock { $0.halves.filter { $0.parent === parent } }
+            let halves = tally.withLock { $0.longNames.halves.filter { $0.parent === parent } }
             for half in halves {
                 let name = half.stored.dropLast().map { UInt8(bitPattern: $0) }
                 guard zip(name, stored).count(where: { $0 != $1 }) == 1 else { continue }

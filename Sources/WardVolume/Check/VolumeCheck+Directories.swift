@@ -389,9 +389,9 @@ extension VolumeCheck {
         let task = FileTask(inode: inode, parent: parent, stored: stored, hasName: hasName)
         let isFirst = tally.withLock { tally in
             guard status.st_nlink > 1 else { return true }
-            if hasName { tally.named.insert(inode) }
-            if tally.linked.insert(inode).inserted { return true }
-            if hasName { tally.otherNames.append(task) }
+            if hasName { tally.links.named.insert(inode) }
+            if tally.links.examined.insert(inode).inserted { return true }
+            if hasName { tally.links.otherNames.append(task) }
             return false
         }
         if isFirst { visit.files.append(task) }

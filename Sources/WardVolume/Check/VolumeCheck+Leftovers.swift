@@ -33,7 +33,7 @@ extension VolumeCheck {
     func noteIfOrphaned(_ name: [UInt8], _ node: Node, _ descriptor: Int32) {
         let half = LongNameHalf(parent: node, name: name)
         if (try? isOrphan(half, descriptor)) == false { return }
-        tally.withLock { $0.halves.append(half) }
+        tally.withLock { $0.longNames.halves.append(half) }
     }
 
     private func isOrphan(
@@ -118,7 +118,7 @@ extension VolumeCheck {
                     volume.openLongTarget(UnsafeRawBufferPointer(rebasing: $0[0..<count]))
                 })
             else { return false }
-            tally.withLock { _ = $0.longTargets.insert(long.fileName) }
+            tally.withLock { _ = $0.longNames.targets.insert(long.fileName) }
             do throws(Errno) {
                 return try volume.target(long) != nil
             } catch .noSuchFileOrDirectory {

@@ -196,8 +196,10 @@ extension VolumeCheck {
             }
         }
         let halves = tally.withLock { tally in
-            defer { tally.halves = [] }
-            return tally.halves.filter { !tally.claimedHalves.contains($0.stored) }
+            defer { tally.longNames.halves = [] }
+            return tally.longNames.halves.filter {
+                !tally.longNames.claimedHalves.contains($0.stored)
+            }
         }
         for half in halves where !shouldStop() { check(half) }
     }
@@ -205,8 +207,8 @@ extension VolumeCheck {
     /// Moves the other names of files in the quarantine there, too.
     private func resolveOtherNames() {
         let names = tally.withLock { tally -> [FileTask] in
-            let names = tally.otherNames.filter { tally.lost.contains($0.inode) }
-            tally.otherNames.removeAll { tally.lost.contains($0.inode) }
+            let names = tally.links.otherNames.filter { tally.links.lost.contains($0.inode) }
+            tally.links.otherNames.removeAll { tally.links.lost.contains($0.inode) }
             return names
         }
         for task in names {
@@ -246,7 +248,7 @@ extension VolumeCheck {
         guard UInt64(status.st_ino) == bad.inode else { return }
         let stored = bad.stored.dropLast().map { UInt8(bitPattern: $0) }
         let (known, isNamed) = tally.withLock { tally in
-            (tally.directories, tally.named.contains(bad.inode))
+            (tally.directories, tally.links.named.contains(bad.inode))
         }
         let home = known.first {
             $0.value !== bad.parent && opens(stored, in: $0.key)
@@ -270,7 +272,7 @@ extension VolumeCheck {
             finding.problem = "one character of its name was changed in the backing directory"
             let link = NodeLink(parent: bad.parent, name: corrected)
             finding.remedy = "called \(volume.names.path(of: link)) again"
-            tally.withLock { _ = $0.claimedHalves.insert(corrected) }
+            tally.withLock { _ = $0.longNames.claimedHalves.insert(corrected) }
             add(finding) { () throws(Errno) in
                 try move(bad, status, to: bad.parent, corrected)
                 return nil

@@ -136,7 +136,7 @@ extension VolumeCheck {
         let kept = try quarantine.move(
             directory.rawValue, task.stored,
             ["file: \(backingPath(task.parent, task.stored))", reason])
-        tally.withLock { _ = $0.lost.insert(task.inode) }
+        tally.withLock { _ = $0.links.lost.insert(task.inode) }
         return (kept, forget(task.parent, task.stored, status))
     }
 

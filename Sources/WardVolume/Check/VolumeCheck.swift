@@ -25,14 +25,8 @@ public final class VolumeCheck: Sendable {
 
     struct Tally {
         var report = CheckReport()
-        /// Examined regular files with several names.
-        var linked: Set<UInt64> = []
-        /// Those of `linked` that have a name which opens.
-        var named: Set<UInt64> = []
-        /// Names of files in `linked`, other than the names by which they were examined.
-        var otherNames: [VolumeCheck.FileTask] = []
-        /// Files without anything readable, removed under the name by which they were examined.
-        var lost: Set<UInt64> = []
+        var links = LinkedFiles()
+        var longNames = LongNames()
         /// Files that were left as they are: of a later version, or with a header that can't be
         /// read now.
         var untouched: Set<UInt64> = []
@@ -41,14 +35,8 @@ public final class VolumeCheck: Sendable {
         /// IDs of directories in which files were created, from their headers.
         var hints: Set<[UInt8]> = []
         var highestEpoch: UInt32 = 0
-        /// Files of `ward.links` that links name.
-        var longTargets: Set<String> = []
         var badNames: [BadName] = []
         var badRecords: [BadRecord] = []
-        /// Halves of long names whose other half seemed to be missing.
-        var halves: [LongNameHalf] = []
-        /// Names of halves that belong to a name with a changed character.
-        var claimedHalves: Set<[CChar]> = []
         /// The number of names for which a changed character was searched.
         var corrections = 0
         /// Directories in which no name opened, noted once.
@@ -59,6 +47,26 @@ public final class VolumeCheck: Sendable {
         var retained: [Node] = []
     }
     let tally = Mutex(Tally())
+
+    /// Regular files with several names.
+    struct LinkedFiles {
+        var examined: Set<UInt64> = []
+        /// Those of `examined` that have a name which opens.
+        var named: Set<UInt64> = []
+        /// Names of files in `examined`, other than the names by which they were examined.
+        var otherNames: [FileTask] = []
+        /// Files without anything readable, removed under the name by which they were examined.
+        var lost: Set<UInt64> = []
+    }
+
+    struct LongNames {
+        /// Files of `ward.links` that links name.
+        var targets: Set<String> = []
+        /// Halves of long names whose other half seemed to be missing.
+        var halves: [LongNameHalf] = []
+        /// Names of halves that belong to a name with a changed character.
+        var claimedHalves: Set<[CChar]> = []
+    }
 
     /// `name`: when the check began, as part of file names. With `context` the check goes on where
     /// there is no memory for others. `onFinding` is called by any thread.
@@ -218,7 +226,7 @@ public final class VolumeCheck: Sendable {
             let hidesNames = tally.report.findings.contains {
                 [.root, .record, .name].contains($0.kind)
             }
-            return (tally.report.isComplete && !hidesNames, tally.longTargets)
+            return (tally.report.isComplete && !hidesNames, tally.longNames.targets)
         }
         guard isComplete, volume.names.changes.quietState != nil,
             volume.names.movedNodes.count == moves
