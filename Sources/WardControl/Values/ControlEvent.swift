@@ -1,4 +1,6 @@
 /// Something that happened to a mounted volume: `Event` of the interface, streamed by `Monitor`.
+/// The members of `repetition` are members of the event too, as in JSON.
+@dynamicMemberLookup
 public struct ControlEvent: Equatable, Sendable {
     /// Names as they cross the socket.
     public enum Kind: String, CaseIterable, Sendable {
@@ -19,6 +21,14 @@ public struct ControlEvent: Equatable, Sendable {
         /// A trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold` (A
         /// and B stay open).
         case trustedHost
+    }
+
+    /// A denial that came again.
+    public struct Repetition: Equatable, Sendable {
+        /// The number of times that the same denial came, where it came again; else nil.
+        public var count: Int?
+        /// The last time of a repeated denial.
+        public var lastTime: String?
     }
 
     /// Counts up by one with each event of a mount; 0 for a signal of one class, which is not kept.
@@ -46,10 +56,7 @@ public struct ControlEvent: Equatable, Sendable {
     public var uid: Int?
     /// The command name of the process.
     public var program: String?
-    /// The number of times that the same denial came, where it came again; else nil.
-    public var count: Int?
-    /// The last time of a repeated denial.
-    public var lastTime: String?
+    public var repetition = Repetition()
     /// Seconds until class A is closed.
     public var secondsLeft: Double?
     /// The duration in seconds: of a lock from the end of the grace period, of an unlock from the
@@ -81,6 +88,11 @@ public struct ControlEvent: Equatable, Sendable {
         self.detail = detail
     }
 
+    public subscript<Value>(dynamicMember path: WritableKeyPath<Repetition, Value>) -> Value {
+        get { repetition[keyPath: path] }
+        set { repetition[keyPath: path] = newValue }
+    }
+
     public var json: JSONValue {
         .object(present: [
             ("sequence", .int(Int64(sequence))), ("time", .string(time)), ("kind", .string(kind)),
@@ -88,7 +100,8 @@ public struct ControlEvent: Equatable, Sendable {
             ("protectionClass", protectionClass.map { .string($0) }),
             ("operation", operation.map { .string($0) }), ("pid", pid.map { .int(Int64($0)) }),
             ("uid", uid.map { .int(Int64($0)) }), ("program", program.map { .string($0) }),
-            ("count", count.map { .int(Int64($0)) }), ("lastTime", lastTime.map { .string($0) }),
+            ("count", repetition.count.map { .int(Int64($0)) }),
+            ("lastTime", repetition.lastTime.map { .string($0) }),
             ("secondsLeft", secondsLeft.map { .double($0) }),
             ("seconds", seconds.map { .double($0) }), ("files", files.map { .int(Int64($0)) }),
             ("detail", detail.map { .string($0) }),
@@ -109,7 +122,7 @@ public struct ControlEvent: Equatable, Sendable {
             files: json["files"]?.intValue, detail: json["detail"]?.stringValue)
         self.kind = kind
         sequence = json["sequence"]?.intValue ?? 0
-        count = json["count"]?.intValue
-        lastTime = json["lastTime"]?.stringValue
+        repetition.count = json["count"]?.intValue
+        repetition.lastTime = json["lastTime"]?.stringValue
     }
 }

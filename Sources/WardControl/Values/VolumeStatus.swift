@@ -55,50 +55,86 @@ public struct RequestCount: Equatable, Sendable {
     }
 }
 
-/// The answer of `Status`.
+/// The answer of `Status`. The members of its groups are members of the status too, as in JSON.
+@dynamicMemberLookup
 public struct VolumeStatus: Equatable, Sendable {
-    public var uuid: String
-    /// The backing directory, absolute.
-    public var volume: String
-    public var mountpoint: String
-    /// `noPasscode`, `beforeFirstUnlock`, `unlocked`, `locking`, `locked` or `lockedWithHost`.
-    public var state: String
-    /// When the state began, RFC 3339, UTC.
-    public var since: String
-    public var passcodeSet: Bool
-    /// Row L8: false exactly while files of class A and B can't be opened.
-    public var protectedDataAvailable = false
-    public var firstUnlockHappened = false
-    /// The grace period of locks now.
-    public var graceSeconds: Double
-    /// In state `locking`: seconds until class A is closed.
-    public var graceRemainingSeconds: Double?
-    /// Seconds until class CX is closed, unless an unlock comes first; nil where it is closed or
-    /// never will be.
-    public var userInactiveRemainingSeconds: Double?
-    /// The number of wrong passcodes before the volume is disabled or erased; nil without a
-    /// passcode.
-    public var triesLeft: Int?
-    /// Seconds until the next passcode may be tried; nil where it may be tried now.
-    public var retrySeconds: Double?
-    /// Whether the last wrong passcode erases the volume instead of disabling it.
-    public var eraseAfterTries = false
-    /// The state of recovery kits: `none` (no kit is known), `unverified` (no kit was made or
-    /// opened for a year) or `current`. Nil where the daemon does not say.
-    public var recoveryKit: String?
-    /// When the last kit was made, and when a kit was last opened as a test: RFC 3339, UTC.
-    public var recoveryKitMade: String?
-    public var recoveryKitVerified: String?
+    /// The mount and its daemon.
+    public struct Mount: Equatable, Sendable {
+        public var uuid: String
+        /// The backing directory, absolute.
+        public var volume: String
+        public var mountpoint: String
+        /// The transport of the kernel's requests: `device` or `io-uring`; nil where the daemon
+        /// does not say.
+        public var transport: String?
+        /// The process number of the daemon.
+        public var pid: Int
+        public var version: String
+        public var readOnly: Bool
+        /// Whether the clock moves only by `Advance`.
+        public var manualClock: Bool
+    }
+
+    /// The state of the lock.
+    public struct Lock: Equatable, Sendable {
+        /// `noPasscode`, `beforeFirstUnlock`, `unlocked`, `locking`, `locked` or `lockedWithHost`.
+        public var state: String
+        /// When the state began, RFC 3339, UTC.
+        public var since: String
+        public var passcodeSet: Bool
+        /// Row L8: false exactly while files of class A and B can't be opened.
+        public var protectedDataAvailable = false
+        public var firstUnlockHappened = false
+        /// The grace period of locks now.
+        public var graceSeconds: Double
+        /// In state `locking`: seconds until class A is closed.
+        public var graceRemainingSeconds: Double?
+        /// Seconds until class CX is closed, unless an unlock comes first; nil where it is closed
+        /// or never will be.
+        public var userInactiveRemainingSeconds: Double?
+    }
+
+    /// Wrong passcodes.
+    public struct Tries: Equatable, Sendable {
+        /// The number of wrong passcodes before the volume is disabled or erased; nil without a
+        /// passcode.
+        public var triesLeft: Int?
+        /// Seconds until the next passcode may be tried; nil where it may be tried now.
+        public var retrySeconds: Double?
+        /// Whether the last wrong passcode erases the volume instead of disabling it.
+        public var eraseAfterTries = false
+    }
+
+    /// Recovery kits.
+    public struct Recovery: Equatable, Sendable {
+        /// The state of the kits: `none` (no kit is known), `unverified` (no kit was made or opened
+        /// for a year) or `current`. Nil where the daemon does not say.
+        public var recoveryKit: String?
+        /// When the last kit was made, and when a kit was last opened as a test: RFC 3339, UTC.
+        public var recoveryKitMade: String?
+        public var recoveryKitVerified: String?
+    }
+
+    /// Stored and lost content.
+    public struct Content: Equatable, Sendable {
+        /// Bytes written to the backing files and not yet durable; nil where that is not known.
+        public var unsyncedBytes: Int?
+        /// Bytes accepted from programs and not yet in the backing files; nil where that is not
+        /// known.
+        public var pendingStoreBytes: Int?
+        /// The number of `lost` events since the mount, and the paths of the last few.
+        public var lost = 0
+        public var lostPaths: [String] = []
+        public var integrityFailures = 0
+    }
+
+    public var mount: Mount
+    public var lock: Lock
+    public var tries = Tries()
+    public var recovery = Recovery()
+    public var content = Content()
     /// In the order A, B, C, D, CX.
     public var classes: [ClassStatus]
-    /// Bytes written to the backing files and not yet durable; nil where that is not known.
-    public var unsyncedBytes: Int?
-    /// Bytes accepted from programs and not yet in the backing files; nil where that is not known.
-    public var pendingStoreBytes: Int?
-    /// The number of `lost` events since the mount, and the paths of the last few.
-    public var lost = 0
-    public var lostPaths: [String] = []
-    public var integrityFailures = 0
     /// The number of refusals since the mount.
     public var denied = 0
     /// The number of the last event.
@@ -107,14 +143,6 @@ public struct VolumeStatus: Equatable, Sendable {
     public var hosts: [String] = []
     /// The kernel's requests since the mount.
     public var requests: [RequestCount] = []
-    /// The transport of these requests: `device` or `io-uring`; nil where the daemon does not say.
-    public var transport: String?
-    /// The process number of the daemon.
-    public var pid: Int
-    public var version: String
-    public var readOnly: Bool
-    /// Whether the clock moves only by `Advance`.
-    public var manualClock: Bool
     /// The events that lock the volume by themselves, as far as they were wanted; nil where the
     /// daemon does not say.
     public var locksAt: [LockTrigger]?
@@ -126,48 +154,69 @@ public struct VolumeStatus: Equatable, Sendable {
         passcodeSet: Bool, graceSeconds: Double, graceRemainingSeconds: Double?,
         classes: [ClassStatus], pid: Int, version: String, readOnly: Bool, manualClock: Bool
     ) {
-        self.uuid = uuid
-        self.volume = volume
-        self.mountpoint = mountpoint
-        self.state = state
-        self.since = since
-        self.passcodeSet = passcodeSet
-        self.graceSeconds = graceSeconds
-        self.graceRemainingSeconds = graceRemainingSeconds
+        mount = Mount(
+            uuid: uuid, volume: volume, mountpoint: mountpoint, pid: pid, version: version,
+            readOnly: readOnly, manualClock: manualClock)
+        lock = Lock(
+            state: state, since: since, passcodeSet: passcodeSet, graceSeconds: graceSeconds,
+            graceRemainingSeconds: graceRemainingSeconds)
         self.classes = classes
-        self.pid = pid
-        self.version = version
-        self.readOnly = readOnly
-        self.manualClock = manualClock
+    }
+
+    public subscript<Value>(dynamicMember path: WritableKeyPath<Mount, Value>) -> Value {
+        get { mount[keyPath: path] }
+        set { mount[keyPath: path] = newValue }
+    }
+
+    public subscript<Value>(dynamicMember path: WritableKeyPath<Lock, Value>) -> Value {
+        get { lock[keyPath: path] }
+        set { lock[keyPath: path] = newValue }
+    }
+
+    public subscript<Value>(dynamicMember path: WritableKeyPath<Tries, Value>) -> Value {
+        get { tries[keyPath: path] }
+        set { tries[keyPath: path] = newValue }
+    }
+
+    public subscript<Value>(dynamicMember path: WritableKeyPath<Recovery, Value>) -> Value {
+        get { recovery[keyPath: path] }
+        set { recovery[keyPath: path] = newValue }
+    }
+
+    public subscript<Value>(dynamicMember path: WritableKeyPath<Content, Value>) -> Value {
+        get { content[keyPath: path] }
+        set { content[keyPath: path] = newValue }
     }
 
     public var json: JSONValue {
         .object(present: [
-            ("uuid", .string(uuid)), ("volume", .string(volume)),
-            ("mountpoint", .string(mountpoint)), ("state", .string(state)),
-            ("since", .string(since)), ("passcodeSet", .bool(passcodeSet)),
-            ("protectedDataAvailable", .bool(protectedDataAvailable)),
-            ("firstUnlockHappened", .bool(firstUnlockHappened)),
-            ("graceSeconds", .double(graceSeconds)),
-            ("graceRemainingSeconds", graceRemainingSeconds.map { .double($0) }),
-            ("userInactiveRemainingSeconds", userInactiveRemainingSeconds.map { .double($0) }),
-            ("triesLeft", triesLeft.map { .int(Int64($0)) }),
-            ("retrySeconds", retrySeconds.map { .double($0) }),
-            ("eraseAfterTries", .bool(eraseAfterTries)),
-            ("recoveryKit", recoveryKit.map { .string($0) }),
-            ("recoveryKitMade", recoveryKitMade.map { .string($0) }),
-            ("recoveryKitVerified", recoveryKitVerified.map { .string($0) }),
+            ("uuid", .string(mount.uuid)), ("volume", .string(mount.volume)),
+            ("mountpoint", .string(mount.mountpoint)), ("state", .string(lock.state)),
+            ("since", .string(lock.since)), ("passcodeSet", .bool(lock.passcodeSet)),
+            ("protectedDataAvailable", .bool(lock.protectedDataAvailable)),
+            ("firstUnlockHappened", .bool(lock.firstUnlockHappened)),
+            ("graceSeconds", .double(lock.graceSeconds)),
+            ("graceRemainingSeconds", lock.graceRemainingSeconds.map { .double($0) }),
+            ("userInactiveRemainingSeconds", lock.userInactiveRemainingSeconds.map { .double($0) }),
+            ("triesLeft", tries.triesLeft.map { .int(Int64($0)) }),
+            ("retrySeconds", tries.retrySeconds.map { .double($0) }),
+            ("eraseAfterTries", .bool(tries.eraseAfterTries)),
+            ("recoveryKit", recovery.recoveryKit.map { .string($0) }),
+            ("recoveryKitMade", recovery.recoveryKitMade.map { .string($0) }),
+            ("recoveryKitVerified", recovery.recoveryKitVerified.map { .string($0) }),
             ("classes", .array(classes.map(\.json))),
-            ("unsyncedBytes", unsyncedBytes.map { .int(Int64($0)) }),
-            ("pendingStoreBytes", pendingStoreBytes.map { .int(Int64($0)) }),
-            ("lost", .int(Int64(lost))), ("lostPaths", .array(lostPaths.map { .string($0) })),
-            ("integrityFailures", .int(Int64(integrityFailures))), ("denied", .int(Int64(denied))),
+            ("unsyncedBytes", content.unsyncedBytes.map { .int(Int64($0)) }),
+            ("pendingStoreBytes", content.pendingStoreBytes.map { .int(Int64($0)) }),
+            ("lost", .int(Int64(content.lost))),
+            ("lostPaths", .array(content.lostPaths.map { .string($0) })),
+            ("integrityFailures", .int(Int64(content.integrityFailures))),
+            ("denied", .int(Int64(denied))),
             ("hosts", .array(hosts.map { .string($0) })),
             ("requests", .array(requests.map(\.json))),
-            ("transport", transport.map { .string($0) }),
-            ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(pid))),
-            ("version", .string(version)), ("readOnly", .bool(readOnly)),
-            ("manualClock", .bool(manualClock)),
+            ("transport", mount.transport.map { .string($0) }),
+            ("sequence", .int(Int64(sequence))), ("pid", .int(Int64(mount.pid))),
+            ("version", .string(mount.version)), ("readOnly", .bool(mount.readOnly)),
+            ("manualClock", .bool(mount.manualClock)),
             ("locksAt", locksAt.map { .array($0.map(\.json)) }),
             ("eraseInSeconds", eraseInSeconds.map { .double($0) }),
         ])
@@ -192,25 +241,25 @@ public struct VolumeStatus: Equatable, Sendable {
             graceRemainingSeconds: json["graceRemainingSeconds"]?.doubleValue,
             classes: classes.compactMap(ClassStatus.init(json:)), pid: pid, version: version,
             readOnly: readOnly, manualClock: manualClock)
-        protectedDataAvailable = json["protectedDataAvailable"]?.boolValue ?? false
-        firstUnlockHappened = json["firstUnlockHappened"]?.boolValue ?? false
-        userInactiveRemainingSeconds = json["userInactiveRemainingSeconds"]?.doubleValue
-        triesLeft = json["triesLeft"]?.intValue
-        retrySeconds = json["retrySeconds"]?.doubleValue
-        eraseAfterTries = json["eraseAfterTries"]?.boolValue ?? false
-        recoveryKit = json["recoveryKit"]?.stringValue
-        recoveryKitMade = json["recoveryKitMade"]?.stringValue
-        recoveryKitVerified = json["recoveryKitVerified"]?.stringValue
-        unsyncedBytes = json["unsyncedBytes"]?.intValue
-        pendingStoreBytes = json["pendingStoreBytes"]?.intValue
-        lost = json["lost"]?.intValue ?? 0
-        lostPaths = json["lostPaths"]?.arrayValue?.compactMap(\.stringValue) ?? []
-        integrityFailures = json["integrityFailures"]?.intValue ?? 0
+        lock.protectedDataAvailable = json["protectedDataAvailable"]?.boolValue ?? false
+        lock.firstUnlockHappened = json["firstUnlockHappened"]?.boolValue ?? false
+        lock.userInactiveRemainingSeconds = json["userInactiveRemainingSeconds"]?.doubleValue
+        tries.triesLeft = json["triesLeft"]?.intValue
+        tries.retrySeconds = json["retrySeconds"]?.doubleValue
+        tries.eraseAfterTries = json["eraseAfterTries"]?.boolValue ?? false
+        recovery.recoveryKit = json["recoveryKit"]?.stringValue
+        recovery.recoveryKitMade = json["recoveryKitMade"]?.stringValue
+        recovery.recoveryKitVerified = json["recoveryKitVerified"]?.stringValue
+        content.unsyncedBytes = json["unsyncedBytes"]?.intValue
+        content.pendingStoreBytes = json["pendingStoreBytes"]?.intValue
+        content.lost = json["lost"]?.intValue ?? 0
+        content.lostPaths = json["lostPaths"]?.arrayValue?.compactMap(\.stringValue) ?? []
+        content.integrityFailures = json["integrityFailures"]?.intValue ?? 0
         denied = json["denied"]?.intValue ?? 0
         sequence = json["sequence"]?.intValue ?? 0
         hosts = json["hosts"]?.arrayValue?.compactMap(\.stringValue) ?? []
         requests = json["requests"]?.arrayValue?.compactMap(RequestCount.init(json:)) ?? []
-        transport = json["transport"]?.stringValue
+        mount.transport = json["transport"]?.stringValue
         locksAt = json["locksAt"]?.arrayValue?.compactMap(LockTrigger.init(json:))
         eraseInSeconds = json["eraseInSeconds"]?.doubleValue
     }

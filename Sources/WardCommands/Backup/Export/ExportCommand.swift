@@ -43,9 +43,10 @@ struct ExportCommand: ParsableCommand {
             throw CommandFailure(what, place, errno: error)
         }
         let copy = TreeCopy(
-            what: what, shownRoot: mountpoint, target: target, targetRoot: target.files.rawValue,
-            shownTarget: place,
-            lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again", console)
+            .init(
+                what: what, source: mountpoint, target: place,
+                lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again"),
+            target: target, targetRoot: target.files.rawValue, console)
         do throws(Errno) {
             try copy.run(from: source.rawValue)
             try target.finish(isComplete: copy.failed == 0)

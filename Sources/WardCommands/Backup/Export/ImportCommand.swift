@@ -54,9 +54,10 @@ struct ImportCommand: ParsableCommand {
             throw CommandFailure("cannot import to", mountpoint, errno: error)
         }
         let copy = TreeCopy(
-            what: what, shownRoot: sourcePath, target: target, targetRoot: target.root.rawValue,
-            shownTarget: mountpoint,
-            lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again", console)
+            .init(
+                what: what, source: sourcePath, target: mountpoint,
+                lockedHint: "ward unlock \(Text.shellQuoted(mountpoint)), then run it again"),
+            target: target, targetRoot: target.root.rawValue, console)
         do throws(Errno) {
             try copy.run(from: source.rawValue, isNew: isNew)
         } catch {
