@@ -149,6 +149,8 @@ check:
 	scripts/check-layering
 	scripts/check-claims --self-test
 	scripts/check-claims
+	scripts/check-lengths --self-test
+	scripts/check-lengths
 	scripts/check-prose --self-test
 	scripts/check-prose
 	scripts/run-suites --self-test
