@@ -19,13 +19,15 @@ extension VolumeStatus {
     /// empty, `pid` is 0.
     public var narrowed: VolumeStatus {
         var told = VolumeStatus(
-            uuid: "", volume: "", mountpoint: mount.mountpoint, state: lock.state, since: lock.since,
+            uuid: "", volume: "", mountpoint: mount.mountpoint, state: lock.state,
+            since: lock.since,
             passcodeSet: lock.passcodeSet, graceSeconds: lock.graceSeconds,
             graceRemainingSeconds: lock.graceRemainingSeconds,
             classes: classes.map {
                 ClassStatus(
                     letter: $0.letter, name: $0.name, available: $0.available, openFiles: 0)
-            }, pid: 0, version: mount.version, readOnly: mount.readOnly, manualClock: mount.manualClock)
+            }, pid: 0, version: mount.version, readOnly: mount.readOnly,
+            manualClock: mount.manualClock)
         told.protectedDataAvailable = lock.protectedDataAvailable
         told.firstUnlockHappened = lock.firstUnlockHappened
         told.userInactiveRemainingSeconds = lock.userInactiveRemainingSeconds
