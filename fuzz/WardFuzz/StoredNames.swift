@@ -14,7 +14,7 @@ enum StoredNames {
     private static let directoryID = [UInt8](repeating: 5, count: 16)
 
     static func read(_ bytes: [UInt8]) {
-        if let name = bytes.withUnsafeBytes({ keys.decryptName($0, in: directoryID) }) {
+        if let name = bytes.withUnsafeBytes({ keys.names.decrypt($0, in: directoryID) }) {
             fatalError("a name that nobody sealed opens: \(name)")
         }
         require(keys.openAttribute(bytes, directoryID, "user.w.x") == nil, "an attribute opens")
@@ -29,9 +29,9 @@ enum StoredNames {
 
     private static func readName(_ name: [UInt8]) {
         let stored = name.withUnsafeBytes {
-            keys.withSealedName($0, directoryID) { Base64URL.encode([UInt8]($0)) }
+            keys.names.longNameTarget($0, in: directoryID)
         }
-        let opened = Array(stored.utf8).withUnsafeBytes { keys.decryptName($0, in: directoryID) }
+        let opened = Array(stored.utf8).withUnsafeBytes { keys.names.decrypt($0, in: directoryID) }
         require(opened == name, "a name does not open again")
     }
 }
