@@ -125,7 +125,7 @@ final class FuzzVolume {
 
         var found: [String] { reports.withLock { $0 } }
 
-        func volume(_ volume: Volume, reports event: VolumeEvent) {
+        func volumeReports(_ event: VolumeEvent) {
             switch event {
             case .integrityFailure(let path, let reason): add("\(path): \(reason)")
             case .healed(let path, let finding): add("\(path): \(finding)")
