@@ -1,9 +1,6 @@
 /// A backup program whose lists differ from plain paths.
 package enum BackupTool: String, CaseIterable, Sendable {
     case restic, rclone, rsync, tar, borg
-
-    /// True: lists name paths from the machine's root, not from the volume's directory.
-    var wantsAbsolutePaths: Bool { self == .restic || self == .borg }
 }
 
 /// Writes a volume's paths in the list syntax of a backup program. The syntax was tried with each

@@ -1,4 +1,3 @@
-import CWardLinux
 import Glibc
 import Synchronization
 import WardFormat
