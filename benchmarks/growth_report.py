@@ -1,5 +1,7 @@
 """What the figures of `make bench-growth` say: straight lines or not, a table, a chart."""
 
+import textwrap
+
 import charts
 import command
 
@@ -81,7 +83,7 @@ def as_text(result: dict) -> str:
         verdict = f"Steeper than a straight line: {'; '.join(problems)}."
     rounds = result["options"]["rounds"]
     notes = command.notes(result, f"medians of {rounds} rounds, from 100,000 names on one" if rounds > 1 else "one round")
-    return "\n\n".join(["\n".join(lines), " ".join([verdict, *result["remarks"]]), notes])
+    return "\n\n".join(["\n".join(lines), textwrap.fill(" ".join([verdict, *result["remarks"]]), 100), notes])
 
 
 def chart(result: dict) -> str:
