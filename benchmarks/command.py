@@ -78,7 +78,8 @@ def result(options, body) -> dict:
     return isolation.alone(work, programs)
 
 
-def finish(options, result: dict, section: str, text: str, chart: tuple[str, str] | None = None, page: str | None = None) -> None:
+def finish(options, result: dict, section: str, text: str, chart: tuple[str, str] | None = None,
+           page: str | None = None) -> None:
     """`chart` is the end of the picture's name, and the picture; `page` is what the Markdown file gets, if not `text`."""
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
