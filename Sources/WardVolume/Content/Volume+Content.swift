@@ -137,6 +137,12 @@ extension Volume {
         settle(file)
         do throws(Errno) {
             if file.extent.tail != .none, sizeChanges { try removeHint(access) }
+        } catch {
+            // No page was written, and the end may not be durable: it must not be cut now.
+            restoreHeader(access, before)
+            throw error
+        }
+        do throws(Errno) {
             try storage.pwrite(
                 file.descriptor, context.sealed, change.bytesOfPages,
                 at: change.first * layout.pageBytes)
