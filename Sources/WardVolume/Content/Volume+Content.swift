@@ -105,7 +105,8 @@ extension Volume {
         let before = file.headers.stored
         var isFirstHeader = false
         defer { if isFirstHeader { durability.unsynced.headers.end() } }
-        defer { durability.endWrite(context) }
+        let outer = durability.epochInUse(by: context)
+        defer { durability.endWrite(context, backTo: outer) }
         // After this only ciphertext: a lock may proceed while the backing store is slow.
         let (mayStoreLater, epochNow) = try withContent(of: file, operation, caller, context) {
             content throws(Errno) in

@@ -13,14 +13,13 @@ final class BackingAccess: Sendable {
     private let keys: VolumeKeys
     private let rules: ClassRules
     private let reporter: Reporter
-    private let isReadOnly: Bool
+    private let storage: any Storage
 
-    private var storage: any Storage { store.storage }
     private var root: Node { nodes.root }
 
     init(
         _ store: BackingStore, _ nodes: VolumeNodes, _ names: NameTree, _ keys: VolumeKeys,
-        _ rules: ClassRules, _ reporter: Reporter, isReadOnly: Bool
+        _ rules: ClassRules, _ reporter: Reporter
     ) {
         self.store = store
         self.nodes = nodes
@@ -28,7 +27,7 @@ final class BackingAccess: Sendable {
         self.keys = keys
         self.rules = rules
         self.reporter = reporter
-        self.isReadOnly = isReadOnly
+        storage = store.storage
     }
 
     /// Returns the state of a directory node. The first call reads it from the directory's record.
@@ -271,7 +270,7 @@ final class BackingAccess: Sendable {
     func open(
         _ node: Node
     ) throws(Errno) -> (descriptor: Int32, status: FileStatus, isWritable: Bool) {
-        let writable = !isReadOnly
+        let writable = !store.isReadOnly
         do throws(Errno) {
             return try withLink(of: node) { directory, name throws(Errno) in
                 let descriptor = try storage.openat(

@@ -28,7 +28,9 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) -> Entry {
         let (node, status) = try retain(parent, stored, directory.rawValue)
-        if status.st_nlink > 1, node.isRegular { node.notes.hasSeveralNames.value = true }
+        if status.st_nlink > 1, node.isRegular, !node.notes.hasSeveralNames.value {
+            node.notes.hasSeveralNames.value = true
+        }
         let forgotten = parent.nameSyncs.forgottenEpoch.value
         if forgotten >= durability.namesDurableBefore {
             node.nameSyncs.noteMade()
