@@ -2,29 +2,6 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// One name that a request changes, in its directory.
-struct StoredName {
-    let parent: Node
-    let state: DirectoryState
-    let directory: StoreDescriptor
-    /// The plaintext.
-    let plain: UnsafeRawBufferPointer
-    /// The stored name, zero-terminated, in a buffer of the worker.
-    let stored: UnsafePointer<CChar>
-    let isLong: Bool
-
-    /// The directory's descriptor.
-    var descriptor: Int32 { directory.rawValue }
-
-    func makeLongLink(_ names: NameTree) throws(Errno) {
-        if isLong { try names.makeLongLink(descriptor, stored, plain, state.id) }
-    }
-
-    func removeLongLink(_ names: NameTree) {
-        if isLong { names.removeLongLink(descriptor, stored) }
-    }
-}
-
 /// One rename, step by step. Holds what the steps share.
 ///
 /// Concurrency: its worker alone, which has begun a change of names.

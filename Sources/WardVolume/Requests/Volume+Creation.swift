@@ -48,14 +48,17 @@ extension Volume {
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let protectionClass = try classOfNewFile(parent, state, name, caller, context)
-        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let directory = try backing.directoryDescriptor(of: parent)
-        let place = StoredName(
-            parent: parent, state: state, directory: directory, plain: name,
-            stored: context.nameA, isLong: isLong)
-        let trueMode = try maskedMode(mode, umask, parent)
+        return try backing.withName(name, in: parent, state, to: context.nameA) {
+            place throws(Errno) in
+            let trueMode = try maskedMode(mode, umask, parent)
+            return try makeFile(place, trueMode, protectionClass, caller, context)
+        }
+    }
+
+    private func makeFile(
+        _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> (Node, OpenFile, Attributes) {
         try place.makeLongLink(names)
         let made: (file: OpenFile, status: FileStatus?)
         do throws(Errno) {
