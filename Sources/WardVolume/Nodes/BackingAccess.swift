@@ -45,7 +45,7 @@ final class BackingAccess: Sendable {
             throw error
         }
         let made = DirectoryState(record: record)
-        if record.isSynchronised { rules.hasMarks.store(true, ordering: .sequentiallyConsistent) }
+        if record.isSynchronised { rules.noteMark() }
         let opened = StoreDescriptor(descriptor, storage)
         let state = node.adopt(made)
         if state === made { nodes.keptDirectories.keep(opened, state) }

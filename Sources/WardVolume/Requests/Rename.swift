@@ -195,7 +195,8 @@ struct Rename {
             let now = node.protectionClass
         else { return }
         let refused = node.classes.refused.value
-        guard let wanted = refused ?? before, wanted.isStronger(than: now) else { return }
+        guard let wanted = ClassRules.lostClass(refused: refused, replaced: before, now: now)
+        else { return }
         volume.report(
             .weakened(
                 path: volume.path(of: node), protectionClass: wanted, now: now,
@@ -203,9 +204,9 @@ struct Rename {
     }
 
     private func noteArrivals() {
-        guard volume.rules.hasMarks.load(ordering: .sequentiallyConsistent) else { return }
-        let left = volume.markedDirectory(over: old.parent)
-        let entered = volume.markedDirectory(over: new.parent)
+        guard volume.rules.hasMarks else { return }
+        let left = volume.rules.markedDirectory(over: old.parent)
+        let entered = volume.rules.markedDirectory(over: new.parent)
         volume.noteArrival(
             moved, to: new.parent, new.stored, before: left, .rename, caller, context)
         if isExchange, let replacedStatus {

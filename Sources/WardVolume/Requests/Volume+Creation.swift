@@ -72,22 +72,6 @@ extension Volume {
         return try announce(made.file, made.status, place, context)
     }
 
-    /// Returns the class of a new file, or throws where the file may not be made (rows I1, I12).
-    /// Begins a class decision if the class is above C.
-    private func classOfNewFile(
-        _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
-        _ caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> ProtectionClass {
-        let inherited = try classOfNewFiles(in: parent, state, context)
-        let protectionClass =
-            try sideFileClass(parent, state, name, else: inherited, caller, context) ?? inherited
-        if !protectionClass.isForSynchronised {
-            try mayDecide(protectionClass, parent, name, .create, caller, context)
-        }
-        try mayCreate(protectionClass, caller)
-        return protectionClass
-    }
-
     /// Makes the backing file under its name. Returns its status if nothing was done to it since.
     private func makeBackingFile(
         _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,

@@ -15,14 +15,12 @@ extension Volume {
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let isUnnamed = node.link == nil
-        let before = markedDirectory(overAnyNameOf: node)?.marked
+        let before = rules.markedDirectory(overAnyNameOf: node)?.marked
         defer { durability.unsynced.movedFiles.end(by: context) }
         if node.isRegular {
             if isUnnamed, let file = node.file {
                 // Rows O15, Y4.
-                if !file.protectionClass.isForSynchronised {
-                    try mayDecide(file.protectionClass, parent, newName, .link, caller, context)
-                }
+                try mayDecide(file.protectionClass, parent, newName, .link, caller, context)
                 try mayCreate(file.protectionClass, caller)
             }
             context.beginClassDecision()
