@@ -87,7 +87,7 @@ public final class Volume: Sendable {
         root.directory = state
         nodes = VolumeNodes(root: root)
         names = NameTree(store, keys, root: root)
-        rules = ClassRules(hasMarks: opened.record.isSynchronised)
+        rules = ClassRules(root: root, hasMarks: opened.record.isSynchronised)
         backing = BackingAccess(
             store, nodes, names, keys, rules, reporter)
         durability = Durability(
