@@ -25,8 +25,7 @@
 #                 root (half an hour). QUICK=1 takes three minutes and only prints
 # make bench-admin ls -R, check and class set -R over 100,000 files; root (20 minutes). QUICK=1: a minute, only prints
 # make bench-delayed on a store that takes 1 ms and 50 ms for each request; root (40 minutes). QUICK=1: three minutes, only prints
-# make bench-profile where ward's processor time goes in the rows of make bench; rewrites its part of docs/performance.md; root (four
-#                 minutes). QUICK=1: two minutes, only prints
+# make bench-profile where ward's processor time goes in the rows of make bench; root (four minutes). QUICK=1: two minutes
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
 # make release-check  everything that has to hold before a release, one after the other: hours (docs/verification.md)
@@ -256,7 +255,7 @@ bench-profile:
 	@$(NEEDS_ROOT)
 	@scripts/setup bench
 	$(RELEASE)
-	benchmarks/profile --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/profile.json --write docs/performance.md) $(PROFILE)
+	benchmarks/profile --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/profile.json) $(PROFILE)
 
 bench-lock:
 	@scripts/setup bench
