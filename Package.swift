@@ -57,6 +57,10 @@ let package = Package(
             dependencies: ["CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys"],
             swiftSettings: swiftSettings),
         .target(
+            name: "WardVolumeCheck",
+            dependencies: ["WardSystem", "WardFormat", "WardVolume"],
+            swiftSettings: swiftSettings),
+        .target(
             name: "WardBackup",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardVolume",
@@ -152,15 +156,15 @@ let package = Package(
             name: "WardDaemon",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
-                "WardTrustedHosts", "WardVolume", "WardFUSE", "WardControl",
+                "WardTrustedHosts", "WardVolume", "WardVolumeCheck", "WardFUSE", "WardControl",
             ],
             swiftSettings: swiftSettings),
         .target(
             name: "WardCommands",
             dependencies: [
                 "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
-                "WardTrustedHosts", "WardVolume", "WardBackup", "WardControl", "WardConsole",
-                "WardContainers", "WardSimulation",
+                "WardTrustedHosts", "WardVolume", "WardVolumeCheck", "WardBackup", "WardControl",
+                "WardConsole", "WardContainers", "WardSimulation",
                 "WardDaemon", .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
             swiftSettings: swiftSettings),
@@ -214,8 +218,8 @@ let package = Package(
         .testTarget(
             name: "WardVolumeTests",
             dependencies: [
-                "CWardLinux", "WardVolume", "WardSimulatedStorage", "WardFormat", "WardKeys",
-                "WardCrypto", "WardSystem", "WardTestSupport",
+                "CWardLinux", "WardVolume", "WardVolumeCheck", "WardSimulatedStorage",
+                "WardFormat", "WardKeys", "WardCrypto", "WardSystem", "WardTestSupport",
             ],
             swiftSettings: swiftSettings),
         .testTarget(

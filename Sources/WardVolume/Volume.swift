@@ -18,14 +18,17 @@ public final class Volume: Sendable {
     let parameters: VolumeParameters
     let layout: PageLayout
     let keys: VolumeKeys
-    let store: BackingStore
-    /// The same as the store's. Each request uses it, and a property of the volume itself takes no
-    /// count of references.
-    let storage: any Storage
+    /// The backing directory.
+    package let store: BackingStore
+    /// The system calls on the backing store: the same as the store's. Each request uses it, and a
+    /// property of the volume itself takes no count of references.
+    package let storage: any Storage
     let gate: ContentGate
     let nodes: VolumeNodes
-    let names: NameTree
-    let backing: BackingAccess
+    /// The tree of names.
+    package let names: NameTree
+    /// The backing files of nodes.
+    package let backing: BackingAccess
     let rules: ClassRules
     let durability: Durability
     /// Pages that were accepted at a lock and are not stored yet.
@@ -48,7 +51,8 @@ public final class Volume: Sendable {
     public var keepsListings: Bool { store.traits.keepsListings }
     /// Bytes of a page in the backing store: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
-    var root: Node { nodes.root }
+    /// The node of the root.
+    package var root: Node { nodes.root }
 
     /// Opens the volume at `backingPath`: checks the root, puts the epochs of an unclean end in
     /// doubt, begins an epoch. `mendDoubtfulFiles` mends later.
@@ -105,7 +109,8 @@ public final class Volume: Sendable {
     /// Sets the connection to the kernel. Called once before requests are served.
     public func setNotifier(_ notifier: any KernelNotifier) { mount.notifier = notifier }
 
-    var kernel: (any KernelNotifier)? { mount.notifier }
+    /// The connection to the kernel; nil before it is set. No lock is held during its calls.
+    package var kernel: (any KernelNotifier)? { mount.notifier }
 
     /// Sets the function that answers `user.ward.socket`. Called once before requests are served.
     public func setVirtualAttributes(socketPath: @escaping @Sendable () -> String) {
@@ -179,7 +184,7 @@ public final class Volume: Sendable {
     }
 
     /// Returns the path of a node inside the volume, for messages.
-    func path(of node: Node) -> String { names.path(of: node) }
+    package func path(of node: Node) -> String { names.path(of: node) }
 
     /// The number of files open now, by class.
     public func openFileCounts() -> [ProtectionClass: Int] {

@@ -10,6 +10,7 @@ import WardSimulatedStorage
 import WardSystem
 
 @testable import WardVolume
+@testable import WardVolumeCheck
 
 /// `VolumeCheck`: its findings, its repairs, and the state after a power cut in the middle of it.
 @Suite struct CheckTests {

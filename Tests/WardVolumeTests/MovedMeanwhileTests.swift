@@ -5,6 +5,7 @@ import Testing
 import WardFormat
 import WardSimulatedStorage
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardVolume
 

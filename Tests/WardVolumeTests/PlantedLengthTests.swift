@@ -4,6 +4,7 @@ import Synchronization
 import Testing
 import WardFormat
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardVolume
 

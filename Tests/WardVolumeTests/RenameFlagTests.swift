@@ -3,6 +3,7 @@ import Glibc
 import Testing
 import WardSimulatedStorage
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardVolume
 

@@ -3,6 +3,7 @@ import Glibc
 import Testing
 import WardFormat
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardVolume
 

@@ -2,6 +2,7 @@ import Glibc
 import Testing
 import WardFormat
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardVolume
 

@@ -1,6 +1,7 @@
 import Glibc
 import WardFormat
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardSimulatedStorage
 @testable import WardVolume

@@ -7,6 +7,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 import WardVolume
+import WardVolumeCheck
 
 struct CheckCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

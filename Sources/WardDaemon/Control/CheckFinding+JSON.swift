@@ -1,6 +1,6 @@
 import WardControl
 import WardFormat
-import WardVolume
+import WardVolumeCheck
 
 // Findings and reports as the control socket carries them, and as `ward check --json` prints them.
 extension CheckFinding {

@@ -3,6 +3,7 @@ import Synchronization
 import WardControl
 import WardSystem
 import WardVolume
+import WardVolumeCheck
 
 /// Runs checks of a mounted volume, one at a time, on a thread of their own: `Check` of the control
 /// socket.

@@ -329,7 +329,7 @@ extension Volume {
 
 extension Array where Element == UInt8 {
     /// `withUnsafeBytes` with a typed error.
-    func withUnsafeBytesTyped<R, E: Error>(
+    package func withUnsafeBytesTyped<R, E: Error>(
         _ body: (UnsafeRawBufferPointer) throws(E) -> R
     ) throws(E) -> R {
         try withUnsafeBufferPointer { buffer throws(E) in try body(UnsafeRawBufferPointer(buffer)) }

@@ -12,7 +12,8 @@ import WardSystem
 /// characters holds the whole ciphertext as its target (`NameTree`).
 package struct NameCipher: ~Copyable, Sendable {
     /// Longest plaintext name whose encryption fits in 255 bytes.
-    static let longestShortName = 175
+    package static let longestShortName = 175
+    /// The first character of a long stored name.
     package static let longNamePrefix = UInt8(ascii: "~")
 
     /// AES-256-GCM-SIV.

@@ -7,7 +7,7 @@ import WardSystem
 /// The tree of names: paths of nodes, long names, the changes that are under way.
 ///
 /// Concurrency: any thread; each part guards itself.
-final class NameTree: Sendable {
+package final class NameTree: Sendable {
     private let store: BackingStore
     private let keys: VolumeKeys
     private let root: Node
@@ -91,8 +91,9 @@ final class NameTree: Sendable {
 
     /// Returns the target of a long name's link: base64url of the ciphertext. Nil where the
     /// ciphertext's hash is not that in the stored name.
-    func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?
-    {
+    package func readLongName(
+        _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) throws(Errno) -> [UInt8]? {
         guard strlen(stored) == 44 else { return nil }
         let link = NameCipher.longNameLink(stored)
         return try withUnsafeTemporaryAllocation(byteCount: 512, alignment: 1) {

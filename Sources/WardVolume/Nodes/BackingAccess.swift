@@ -6,7 +6,7 @@ import WardSystem
 /// open, by descriptors for one call. Knows no content.
 ///
 /// Concurrency: any thread; all properties are constant.
-final class BackingAccess: Sendable {
+package final class BackingAccess: Sendable {
     private let store: BackingStore
     private let nodes: VolumeNodes
     private let names: NameTree
@@ -32,7 +32,7 @@ final class BackingAccess: Sendable {
 
     /// Returns the state of a directory node. The first call reads it from the directory's record.
     /// Throws `EIO` where there is no valid record.
-    func directoryState(of node: Node) throws(Errno) -> DirectoryState {
+    package func directoryState(of node: Node) throws(Errno) -> DirectoryState {
         if let state = node.directory { return state }
         guard node.isDirectory else { throw .notDirectory }
         let descriptor = try openDirectoryDescriptor(of: node)
@@ -53,7 +53,7 @@ final class BackingAccess: Sendable {
 
     /// Returns an open descriptor of the backing directory. It is valid as long as the returned
     /// object is held.
-    func directoryDescriptor(of node: Node) throws(Errno) -> StoreDescriptor {
+    package func directoryDescriptor(of node: Node) throws(Errno) -> StoreDescriptor {
         let state = try directoryState(of: node)
         if let descriptor = state.openDescriptor { return descriptor }
         let descriptor: Int32
@@ -70,7 +70,7 @@ final class BackingAccess: Sendable {
     }
 
     /// Opens the backing directory by its name. Throws `ESTALE` if it has no name any more.
-    func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
+    package func openDirectoryDescriptor(of node: Node) throws(Errno) -> Int32 {
         if node === root {
             return try storage.openat(store.root, ".", O_RDONLY | O_DIRECTORY, mode: 0)
         }
@@ -167,7 +167,7 @@ final class BackingAccess: Sendable {
     }
 
     /// Returns the status by one of the node's names. Throws `ESTALE` if it has no name any more.
-    func statusByName(of node: Node) throws(Errno) -> FileStatus {
+    package func statusByName(of node: Node) throws(Errno) -> FileStatus {
         if node === root { return try storage.fstat(store.root) }
         return try withLink(of: node) { directory, name throws(Errno) in
             let status = try storage.fstatat(directory, name)

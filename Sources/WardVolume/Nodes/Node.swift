@@ -8,8 +8,9 @@ import WardSystem
 ///
 /// The node table keeps it alive while the kernel has look-ups on it. Its handles keep it alive
 /// too, and so do its children, which hold their parent. The kernel knows a node by its address.
-final class Node: @unchecked Sendable {
-    let inode: UInt64
+package final class Node: @unchecked Sendable {
+    /// The inode number of the backing file.
+    package let inode: UInt64
     /// `S_IFMT` part of the mode.
     let type: mode_t
     let generation: UInt64
@@ -69,16 +70,18 @@ final class Node: @unchecked Sendable {
     }
 
     var isDirectory: Bool { type == S_IFDIR }
-    var isRegular: Bool { type == S_IFREG }
+    /// Whether the node is a regular file.
+    package var isRegular: Bool { type == S_IFREG }
 
-    var id: NodeID {
+    /// The kernel's number of the node, an address. The root is also known as 1.
+    package var id: NodeID {
         UInt64(UInt(bitPattern: Unmanaged.passUnretained(self).toOpaque()))
     }
 
     // MARK: Names
 
     /// A name by which the node can be reached now; nil where all names were removed.
-    var link: NodeLink? { guardLock.withLock { links.first } }
+    package var link: NodeLink? { guardLock.withLock { links.first } }
 
     var allLinks: [NodeLink] { guardLock.withLock { links.all } }
 
@@ -117,7 +120,8 @@ final class Node: @unchecked Sendable {
         set { classes.known.value = newValue }
     }
 
-    var directory: DirectoryState? {
+    /// The state of a directory; nil for other nodes, and until the record was read.
+    package var directory: DirectoryState? {
         get {
             guardLock.withLock { directoryState }
         }
@@ -142,8 +146,9 @@ extension Node {
 }
 
 /// The record of a directory, and a descriptor of the backing directory while there is room for it.
-final class DirectoryState: Sendable {
-    let id: [UInt8]
+package final class DirectoryState: Sendable {
+    /// The directory's ID, 16 bytes.
+    package let id: [UInt8]
     private let classValue: AtomicValue<ProtectionClass>
     private let descriptor = Mutex<StoreDescriptor?>(nil)
 
@@ -160,14 +165,14 @@ final class DirectoryState: Sendable {
     private let mark: Atomic<Bool>
     /// The directory itself is marked as synchronised. Sequentially consistent:
     /// `WorkerContext.beginClassDecision` says why.
-    var isMarked: Bool {
+    package var isMarked: Bool {
         get { mark.load(ordering: .sequentiallyConsistent) }
         set { mark.store(newValue, ordering: .sequentiallyConsistent) }
     }
 
     /// The class of new files according to the record. `Volume.classOfNewFiles` is the class that
     /// they get.
-    var protectionClass: ProtectionClass {
+    package var protectionClass: ProtectionClass {
         get { classValue.value }
         set { classValue.value = newValue }
     }

@@ -1,10 +1,11 @@
 import Glibc
 
 /// One name of a node: the stored name in a directory.
-struct NodeLink {
-    var parent: Node
+package struct NodeLink {
+    /// The directory of the name.
+    package var parent: Node
     /// Stored (encrypted) name, zero-terminated.
-    var name: [CChar]
+    package var name: [CChar]
 }
 
 extension NodeLink {

@@ -9,9 +9,10 @@ import WardSystem
 ///
 /// Guarded by `lock`, unless a field says otherwise: shared for reading content, exclusive for
 /// every change. Only a `FileWriteAccess` changes what the lock guards.
-final class OpenFile: @unchecked Sendable {
+package final class OpenFile: @unchecked Sendable {
     // Sendable: `lock` guards the values that change, and the other fields guard themselves.
-    unowned let node: Node
+    /// The node of the file, which outlives this object.
+    package unowned let node: Node
     private let lock = ReadWriteLock(.file)
     private let backing: BackingFile
     private let classValue: AtomicValue<ProtectionClass>
@@ -44,18 +45,20 @@ final class OpenFile: @unchecked Sendable {
         published.publish(extent)
     }
 
-    var descriptor: Int32 { backing.descriptor }
-    var isWritable: Bool { backing.isWritable }
+    /// The backing descriptor, open as long as this object lives.
+    package var descriptor: Int32 { backing.descriptor }
+    /// Whether the descriptor is open for writing.
+    package var isWritable: Bool { backing.isWritable }
 
     /// The class that the file has or will have. It changes under `lock` and the content lock. The
     /// lock thread reads it with neither, and once more after it has had every content lock.
-    fileprivate(set) var protectionClass: ProtectionClass {
+    package fileprivate(set) var protectionClass: ProtectionClass {
         get { classValue.value }
         set { classValue.value = newValue }
     }
 
     /// The header as stored; nil where the file has none yet.
-    var header: FileHeader? { headers.stored?.header }
+    package var header: FileHeader? { headers.stored?.header }
     /// The header's 256 bytes as stored; empty where there is none.
     var headerBytes: [UInt8] { headers.stored?.bytes ?? [] }
 
@@ -77,7 +80,7 @@ final class OpenFile: @unchecked Sendable {
 
     /// Runs `body` while no other thread changes the file.
     @inline(__always)
-    func withReadLock<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
+    package func withReadLock<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
         try lock.withReadLock(body)
     }
 

@@ -186,7 +186,8 @@ extension Volume {
         }
     }
 
-    func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
+    /// Returns the stored names of all attributes of an open backing file.
+    package func storedNames(_ descriptor: Int32) throws(Errno) -> [String] {
         try storedNames(at: .descriptor(descriptor))
     }
 
@@ -208,7 +209,8 @@ extension Volume {
         try backing.asking(node) { place throws(Errno) in try storedValue(at: place, name) }
     }
 
-    func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
+    /// Returns the stored value of an attribute. Throws `ENODATA` where there is none.
+    package func storedValue(_ descriptor: Int32, _ name: String) throws(Errno) -> [UInt8] {
         try storedValue(at: .descriptor(descriptor), name)
     }
 

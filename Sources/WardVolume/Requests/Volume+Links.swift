@@ -50,7 +50,8 @@ extension Volume {
     static let longestShortTarget = 4095 * 3 / 4 - linkOverheadBytes
     /// The kernel's limit in bytes: `PATH_MAX` without its zero.
     static let longestLinkTarget = 4095
-    static let longTargetsName = "ward.links"
+    /// The directory of long targets, in the root of the backing directory.
+    package static let longTargetsName = "ward.links"
 
     // MARK: Reading
 
@@ -241,7 +242,7 @@ extension Volume {
 
     /// Runs `body` with a descriptor of `ward.links`. `makes`: creates the directory if it is
     /// missing.
-    func withLongTargets<R>(
+    package func withLongTargets<R>(
         makes: Bool, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
         let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW

@@ -153,7 +153,7 @@ extension Volume {
     }
 
     /// Removes what an interrupted operation left.
-    func sweep(_ directory: Int32, _ name: [UInt8]) {
+    package func sweep(_ directory: Int32, _ name: [UInt8]) {
         let stored = name.zeroTerminated
         guard (try? storage.unlinkat(directory, stored, 0)) == nil else { return }
         do throws(Errno) {

@@ -5,6 +5,7 @@ import WardSystem
 /// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string
 /// each). They stay in memory while the volume is mounted: listing works before the first unlock.
 package final class VolumeKeys: Sendable {
+    /// AES-256-GCM-SIV for names.
     package let names: NameCipher
     /// AES-256-GCM for targets of symbolic links.
     let links: AEADContext
@@ -21,6 +22,7 @@ package final class VolumeKeys: Sendable {
     /// The directory ID of the root.
     package let rootID: [UInt8]
 
+    /// Derives all keys. Throws where no memory can be locked.
     package init(volumeKey: borrowing SecretBytes) throws(CryptoError) {
         names = NameCipher(
             try AEADContext(

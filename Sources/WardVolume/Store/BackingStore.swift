@@ -8,13 +8,14 @@ import WardSystem
 /// The backing directory of a volume, and the traits of its file system. Knows no keys.
 ///
 /// Concurrency: any thread. All properties are constant; each part has locks of its own.
-final class BackingStore: Sendable {
+package final class BackingStore: Sendable {
     let path: String
     let storage: any Storage
     let isReadOnly: Bool
     /// Descriptor of the backing directory, `O_PATH`. Open as long as this object lives.
-    let root: Int32
-    let device: dev_t
+    package let root: Int32
+    /// The device of the backing directory, `st_dev`.
+    package let device: dev_t
     let traits: StoreTraits
     /// True if the daemon serves other users and has to make new files theirs.
     let servesOthers = geteuid() == 0
@@ -63,14 +64,16 @@ final class BackingStore: Sendable {
 
     /// Whether an error says that a name is gone, or is another file's by now. A faulty backing
     /// store may say the same of an existing file: where it matters, `isGone(_:_:_:)` looks again.
-    static func isGone(_ error: Errno) -> Bool {
+    package static func isGone(_ error: Errno) -> Bool {
         error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
     }
 
     /// Whether a file that gave an error is really gone. The backing store is asked again: it must
     /// have no such name, or another inode under it. `inode` is nil if it was never known. Any
     /// other error may be transient and proves nothing.
-    func isGone(_ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>) -> Bool {
+    package func isGone(
+        _ inode: UInt64?, _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) -> Bool {
         do throws(Errno) {
             let now = UInt64(try storage.fstatat(directory, stored).st_ino)
             return inode.map { now != $0 } ?? false

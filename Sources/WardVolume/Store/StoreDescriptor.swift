@@ -1,7 +1,7 @@
 /// A descriptor of the backing store with several owners. The last owner closes it.
-final class StoreDescriptor: Sendable {
+package final class StoreDescriptor: Sendable {
     /// Open as long as this object lives, which `with` ensures.
-    let rawValue: Int32
+    package let rawValue: Int32
     private let storage: any Storage
 
     init(_ rawValue: Int32, _ storage: any Storage) {

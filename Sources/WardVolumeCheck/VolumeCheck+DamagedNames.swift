@@ -1,7 +1,7 @@
-import CWardLinux
 import Glibc
 import WardFormat
 import WardSystem
+import WardVolume
 
 // Finds what a changed stored name was before.
 extension VolumeCheck {
@@ -86,7 +86,7 @@ extension VolumeCheck {
         for index in strange.isEmpty ? Array(stored.indices) : strange {
             for character in Base64URL.alphabet where character != stored[index] {
                 name[index] = character
-                if opens(name, in: id) { return name }
+                if volume.opens(name, in: id) { return name }
             }
             name[index] = stored[index]
         }

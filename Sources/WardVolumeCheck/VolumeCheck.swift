@@ -1,8 +1,8 @@
-import CWardLinux
 import Glibc
 import Synchronization
 import WardFormat
 import WardSystem
+import WardVolume
 
 /// Examines everything in a volume, through the volume's own tables and locks: programs may use it
 /// meanwhile. With `isRepairing` it repairs its findings.
@@ -19,6 +19,10 @@ public final class VolumeCheck: Sendable {
     let name: String
     let quarantine: Quarantine
     let contexts: ContextPool
+    let pages: PageExaminer
+    let pageRepair: PageRepair
+    let salvaging: FileSalvage
+    let nameRepair: NameRepair
     private let threads: Int
     private let onFinding: @Sendable (CheckFinding) -> Void
     let shouldStop: @Sendable () -> Bool
@@ -34,7 +38,6 @@ public final class VolumeCheck: Sendable {
         var directories: [[UInt8]: Node] = [:]
         /// IDs of directories in which files were created, from their headers.
         var hints: Set<[UInt8]> = []
-        var highestEpoch: UInt32 = 0
         var badNames: [BadName] = []
         var badRecords: [BadRecord] = []
         /// The number of names for which a changed character was searched.
@@ -84,14 +87,15 @@ public final class VolumeCheck: Sendable {
         self.shouldStop = shouldStop
         quarantine = Quarantine(volume, name: name)
         contexts = ContextPool(volume, context ?? WorkerContext(volume: volume))
+        pages = PageExaminer(volume, shouldStop: shouldStop)
+        pageRepair = PageRepair(volume, pages)
+        salvaging = FileSalvage(volume, shouldStop: shouldStop)
+        nameRepair = NameRepair(volume)
     }
 
     /// Runs the check. `onProgress` is called on this thread, often.
     public func run(onProgress: (CheckProgress) -> Void = { _ in }) -> CheckReport {
-        let (halfDone, moves) = (
-            volume.durability.doubt.halfDoneChanges, volume.names.movedNodes.count
-        )
-        let intervals = volume.durability.doubt.intervals
+        let wholeWalk = VolumeWalk(volume)
         checkState()
         let longTargets = longTargetFiles()
         var level = [volume.root]
@@ -110,11 +114,11 @@ public final class VolumeCheck: Sendable {
         checkEpochs()
         let isInterrupted = shouldStop()
         tally.withLock { $0.report.isInterrupted = isInterrupted }
-        checkLongTargets(longTargets, moves: moves)
-        endDoubt(intervals, halfDone: halfDone, moves: moves)
+        checkLongTargets(longTargets, wholeWalk)
+        endDoubt(wholeWalk)
         if isRepairing { leaveReport() }
         let report = tally.withLock { tally -> CheckReport in
-            for node in tally.retained { volume.nodes.table.release(node, lookups: 1) }
+            for node in tally.retained { volume.releaseNode(node) }
             tally.retained = []
             return tally.report
         }
@@ -202,7 +206,7 @@ public final class VolumeCheck: Sendable {
 
     /// Returns the names in `ward.links`. Their links were made before this returns.
     private func longTargetFiles() -> [String] {
-        volume.names.longTargets.withWriteLock {
+        volume.names.withLongTargetsFixed {
             var names: [String] = []
             do throws(Errno) {
                 try volume.withLongTargets(makes: false) { directory throws(Errno) in
@@ -221,16 +225,14 @@ public final class VolumeCheck: Sendable {
 
     /// Finds targets that no link names any more. It needs to have seen every link: files that were
     /// moved meanwhile may have been missed.
-    private func checkLongTargets(_ names: [String], moves: UInt64) {
+    private func checkLongTargets(_ names: [String], _ walk: VolumeWalk) {
         let (isComplete, named) = tally.withLock { tally in
             let hidesNames = tally.report.findings.contains {
                 [.root, .record, .name].contains($0.kind)
             }
             return (tally.report.isComplete && !hidesNames, tally.longNames.targets)
         }
-        guard isComplete, volume.names.changes.quietState != nil,
-            volume.names.movedNodes.count == moves
-        else { return }
+        guard isComplete, walk.hasSeenAll else { return }
         for name in names where !named.contains(name) {
             let isThere = try? volume.withLongTargets(makes: false) { directory throws(Errno) in
                 try volume.storage.fstatat(directory, name)
@@ -254,10 +256,8 @@ public final class VolumeCheck: Sendable {
     /// Finds a page of an epoch that the volume has not reached yet: the state record is an older
     /// one.
     private func checkEpochs() {
-        let highest = tally.withLock { $0.highestEpoch }
-        guard highest > volume.durability.epoch.load(ordering: .sequentiallyConsistent) else {
-            return
-        }
+        let highest = pages.highestEpoch
+        guard highest > volume.epoch else { return }
         add(
             CheckFinding(
                 .root, path: "/" + VolumeStateRecord.fileName,
@@ -265,26 +265,20 @@ public final class VolumeCheck: Sendable {
                     "it is an older one: pages carry epoch \(highest), which it has not reached",
                 remedy: "epochs go on above it")
         ) { () throws(Errno) in
-            volume.durability.skipEpochs(through: highest)
-            try volume.durablePoint()
+            try volume.skipEpochs(through: highest)
             return nil
         }
     }
 
-    /// Ends the doubts of unclean ends, if every file was read and, where necessary, mended. If
-    /// files were moved meanwhile, some may have been missed, and the volume's own pass is due.
-    private func endDoubt(_ intervals: [ClosedRange<UInt32>], halfDone: Int, moves: UInt64) {
+    /// Ends the doubts of unclean ends, if every file was read and, where necessary, mended.
+    private func endDoubt(_ walk: VolumeWalk) {
         tally.withLock { tally in
-            if isRepairing, !intervals.isEmpty, tally.report.isComplete,
+            if isRepairing, tally.report.isComplete,
                 // A fault that was left, in a header or a record, hides content that the check has
                 // not read.
                 tally.report.repaired == tally.report.progress.findings
             {
-                if volume.names.changes.quietState != nil, volume.names.movedNodes.count == moves {
-                    volume.endDoubt(of: intervals, ifHalfDoneIs: halfDone)
-                } else {
-                    volume.durability.doubt.noteMendingDue(true)
-                }
+                walk.endDoubt()
             }
             tally.report.isInDoubt = volume.isInDoubt
         }

@@ -1,156 +1,62 @@
-import CWardLinux
 import Glibc
 import WardCrypto
 import WardFormat
 import WardKeys
 import WardSystem
 
-// Salvages files that don't open.
-//
-// A wrapped key authenticates by itself (RFC 3394), under one class key alone; pages authenticate
-// under the file key. So damage to a header outside of its wrapped key loses nothing: the class is
-// the one whose key opens.
-extension VolumeCheck {
-    private enum Salvaged {
-        /// A later version made it: it must not be touched.
-        case newer(String)
-        /// The file may open in another lock state.
-        case locked
-        /// Nothing in it can be read, in any lock state.
-        case lost(String)
-        /// The file can be read with this `OpenFile`. `tail`: pages after its end.
-        case readable(OpenFile, headerIsBad: Bool, reason: String, tail: Range<Int>)
+/// A file that does not open, as far as it can be read.
+package enum SalvagedFile {
+    /// A later version made it: it must not be touched.
+    case newer(String)
+    /// The file may open in another lock state.
+    case locked
+    /// Nothing in it can be read, in any lock state.
+    case lost(String)
+    /// The file can be read with this `OpenFile`. `tail`: pages after its end.
+    case readable(OpenFile, headerIsBad: Bool, reason: String, tail: Range<Int>)
+}
+
+/// Opens files that requests can't open, for a check.
+///
+/// A wrapped key authenticates by itself (RFC 3394), under one class key alone; pages authenticate
+/// under the file key. So damage to a header outside of its wrapped key loses nothing: the class is
+/// the one whose key opens.
+///
+/// Concurrency: any thread, with its own context; all properties are constant.
+package struct FileSalvage: Sendable {
+    private let volume: Volume
+    private let shouldStop: @Sendable () -> Bool
+
+    /// `shouldStop` ends long calls; any thread calls it.
+    package init(_ volume: Volume, shouldStop: @escaping @Sendable () -> Bool) {
+        self.volume = volume
+        self.shouldStop = shouldStop
     }
 
-    /// Salvages a file while opens of it fail with `EIO`, as before. False where a program has it
-    /// open after all.
-    func salvage(_ task: FileTask, _ node: Node, _ context: WorkerContext) -> Bool {
-        // Calls that may wait for the kernel, which may wait for one of our locks.
-        var afterwards: [() -> Void] = []
-        defer { for body in afterwards { body() } }
+    /// Runs `body` while opens of the file fail with `EIO`, as before. False where a program has it
+    /// open after all. Takes the node's open lock, not while `body` runs.
+    package func whileItDoesNotOpen(_ node: Node, _ body: () -> Void) -> Bool {
         let isOpen = node.openLock.withLock {
             node.isSalvaged = node.file == nil
             return !node.isSalvaged
         }
         if isOpen { return false }
         defer { node.openLock.withLock { node.isSalvaged = false } }
-        tally.withLock { $0.report.progress.files += 1 }
-        salvage(task, node, context, &afterwards)
+        body()
         return true
     }
 
-    private func salvage(
-        _ task: FileTask, _ node: Node, _ context: WorkerContext, _ afterwards: inout [() -> Void]
-    ) {
-        let path = path(of: task)
-        do throws(Errno) {
-            switch try examine(task, node, context) {
-            case .newer(let reason):
-                tally.withLock {
-                    $0.untouched.insert(task.inode)
-                    $0.report.unreachable.append("\(path): \(reason)")
-                }
-            case .locked:
-                tally.withLock { _ = $0.untouched.insert(task.inode) }
-                add(
-                    CheckFinding(
-                        .header, path: path, problem: "its header is damaged",
-                        remedy: "its class can only be told when all are unlocked",
-                        outcome: .left("unlock, then check again")))
-            case .lost(let reason):
-                add(
-                    CheckFinding(
-                        .header, path: path, problem: "\(reason): nothing of it can be read",
-                        remedy: "moved to the quarantine")
-                ) { () throws(Errno) in
-                    let (kept, forgetting) = try takeAway(task, reason)
-                    afterwards.append(forgetting)
-                    return kept
-                }
-            case .readable(let file, let headerIsBad, let reason, let tail):
-                defer { endExamination(of: file) }
-                try add(file, headerIsBad, reason, tail, task, path, context)
-                afterwards.append { [volume] in
-                    volume.kernel?.invalidateAttributes(of: node.id)
-                }
-            }
-        } catch {
-            tally.withLock { _ = $0.untouched.insert(task.inode) }
-            if error == .notPermitted {
-                add(
-                    CheckFinding(
-                        .header, path: path, problem: "it does not open",
-                        remedy: "what of it can be read is only known when it is unlocked",
-                        outcome: .left("unlock, then check again")))
-            } else if !isGone(error, task.inode, task.parent, task.stored) {
-                note(unreachable: path, error)
-            }
-        }
-    }
-
-    private func add(
-        _ file: OpenFile, _ headerIsBad: Bool, _ reason: String, _ tail: Range<Int>,
-        _ task: FileTask, _ path: String, _ context: WorkerContext
-    ) throws(Errno) {
-        let bad = try badPages(file, context)
-        var finding = finding(headerIsBad ? .header : .content, bad, file, path, remedy: "")
-        finding.problem = ([reason] + [finding.problem].filter { !$0.isEmpty })
-            .joined(separator: "; ")
-        if !tail.isEmpty { finding.problem += "; \(tail.count) pages at its end can't be read" }
-        finding.remedy =
-            finding.bytes.isEmpty
-            ? "made readable: class \(file.protectionClass.letter), by the key that opens"
-            : "made readable: these bytes become zeros, everything else is kept"
-        // Until it is mended, it must not be taken away for its name.
-        tally.withLock { _ = $0.untouched.insert(task.inode) }
-        add(finding) { () throws(Errno) in
-            guard file.isWritable, let header = file.header else { throw .readOnlyFileSystem }
-            try VolumeCheck.refuseToFill(bad)
-            let kept = try quarantine.keep(
-                pages: [0..<1] + bad.map(\.pages) + [tail], of: file.descriptor,
-                pageNote(task, file, "pages"))
-            if headerIsBad {
-                try file.withWriteAccess { access throws(Errno) in
-                    try volume.replaceHeader(access, header, isProven: true)
-                }
-            }
-            for run in bad { for page in run.pages { try repair(file, page, context) } }
-            return try file.withWriteAccess { access throws(Errno) in
-                // The end must be durable before pages behind it go.
-                try volume.storage.fsync(file.descriptor)
-                try volume.removeHint(access)
-                volume.putHint(access)
-                try volume.storage.fsync(file.descriptor)
-                tally.withLock { _ = $0.untouched.remove(task.inode) }
-                return kept
-            }
-        }
-    }
-
-    private func takeAway(
-        _ task: FileTask, _ reason: String
-    ) throws(Errno) -> (kept: String, forgetting: () -> Void) {
-        let directory = try volume.backing.directoryDescriptor(of: task.parent)
-        let status = try volume.storage.fstatat(directory.rawValue, task.stored)
-        guard UInt64(status.st_ino) == task.inode else { throw .staleNFSFileHandle }
-        let kept = try quarantine.move(
-            directory.rawValue, task.stored,
-            ["file: \(backingPath(task.parent, task.stored))", reason])
-        tally.withLock { _ = $0.links.lost.insert(task.inode) }
-        return (kept, forget(task.parent, task.stored, status))
-    }
-
-    // MARK: Examining
-
-    private func examine(
-        _ task: FileTask, _ node: Node, _ context: WorkerContext
-    ) throws(Errno) -> Salvaged {
+    /// Opens a file as far as it can be read. Called inside `whileItDoesNotOpen`. `parent`: the
+    /// directory of one of its names. A readable file needs `close`.
+    package func open(
+        _ node: Node, in parent: Node, _ context: WorkerContext
+    ) throws(Errno) -> SalvagedFile {
         let (descriptor, _, isWritable) = try volume.backing.open(node)
         var isHandedOver = false
         defer { if !isHandedOver { volume.storage.close(descriptor) } }
         let pageBytes = volume.layout.pageBytes
         let size = Int(try volume.storage.fstat(descriptor).st_size)
-        return try volume.withTemporaryPage { page throws(Errno) -> Salvaged in
+        return try volume.withTemporaryPage { page throws(Errno) -> SalvagedFile in
             _ = try volume.storage.pread(descriptor, page, pageBytes, at: 0)
             if volume.isZero(page, pageBytes) {
                 return .lost("its first page, with the header, was wiped")
@@ -164,7 +70,7 @@ extension VolumeCheck {
                 reason = "its header is damaged"
             }
             let headerIsBad = header == nil
-            let directory = task.parent.directory ?? volume.root.directory!
+            let directory = parent.directory ?? volume.root.directory!
             guard
                 let (found, isProven) = try headerThatOpens(header, page, directory.id, context)
             else { return hasAllClasses && headerIsBad ? .lost(reason) : .locked }
@@ -182,7 +88,7 @@ extension VolumeCheck {
             isHandedOver = true
             volume.nodes.open.examined.withLock { $0[ObjectIdentifier(file)] = file }
             var isReadable = false
-            defer { if !isReadable { endExamination(of: file) } }
+            defer { if !isReadable { close(file) } }
             let pages = max(1, size / pageBytes)
             guard let (last, length) = try lastReadablePage(file, pages, context) else {
                 return .lost("\(reason), and no page authenticates")
@@ -203,11 +109,13 @@ extension VolumeCheck {
         }
     }
 
-    /// Ends the examination: a lock has no key of the file to wipe any more.
-    private func endExamination(of file: OpenFile) {
+    /// Ends the use of a readable file: a lock has no key of the file to wipe any more.
+    package func close(_ file: OpenFile) {
         file.key.forget()
         volume.nodes.open.examined.withLock { _ = $0.removeValue(forKey: ObjectIdentifier(file)) }
     }
+
+    // MARK: The header
 
     private var hasAllClasses: Bool {
         ProtectionClass.allCases.allSatisfy { volume.gate.classes.state(of: $0) == .open }
@@ -272,9 +180,9 @@ extension VolumeCheck {
                 candidate.isSparse = isSparse
                 candidate.directoryID = directoryID
                 let right = zip(volume.headerBytes(candidate), bytes).dropFirst(
-                    VolumeCheck.codeOffset
+                    FileSalvage.codeOffset
                 ).count { $0 == $1 }
-                if right >= VolumeCheck.rightCodeBytes { return (candidate, true) }
+                if right >= FileSalvage.rightCodeBytes { return (candidate, true) }
             }
         }
         return (read, false)
@@ -284,6 +192,8 @@ extension VolumeCheck {
     /// guessed.
     private static let rightCodeBytes = 24
     private static let codeOffset = 224
+
+    // MARK: The end
 
     /// Returns the size that the last page claims, authentic or not; nil where that is impossible.
     private func claimedSize(_ file: OpenFile, _ pages: Int) throws(Errno) -> Int? {
@@ -321,7 +231,7 @@ extension VolumeCheck {
             case .tooManyZeros(let reached):
                 // Zeros have no end where the backing store can't tell them from holes.
                 searches += 1
-                if searches == VolumeCheck.mostSearches {
+                if searches == FileSalvage.mostSearches {
                     return try lastReadablePageFromTheBeginning(file, reached, context)
                 }
                 end = reached

@@ -1,7 +1,7 @@
-import CWardLinux
 import Glibc
 import Synchronization
 import WardSystem
+import WardVolume
 
 /// Keeps the data that a repair takes out of the volume, in `ward.quarantine` in the root of the
 /// backing directory. Each run has a directory there (docs/format.md §2).
@@ -27,7 +27,6 @@ final class Quarantine: Sendable {
     private let volume: Volume
     private var storage: any Storage { volume.storage }
     private var root: Int32 { volume.store.root }
-    private var pageBytes: Int { volume.layout.pageBytes }
     private let name: String
     private let state = Mutex(State())
 
@@ -51,20 +50,11 @@ final class Quarantine: Sendable {
         try state.withLock { state throws(Errno) in
             let item = try next(&state)
             try withNewFile(item, state.run) { file throws(Errno) in
-                let buffer = UnsafeMutableRawPointer.allocate(byteCount: pageBytes, alignment: 64)
-                defer { buffer.deallocate() }
-                for range in pages {
-                    var page = range.lowerBound
-                    while case .page(let next) = try volume.nextPageWithData(
-                        descriptor, from: page, before: range.upperBound, to: buffer)
-                    {
-                        try storage.pwrite(file, buffer, pageBytes, at: next * pageBytes)
-                        page = next + 1
-                    }
-                }
+                for range in pages { try volume.copyPages(range, of: descriptor, to: file) }
             }
             return try finish(
-                item, note + ["pages of \(pageBytes) bytes: \(Quarantine.text(pages))"], state)
+                item, note + ["pages of \(volume.pageBytes) bytes: \(Quarantine.text(pages))"],
+                state)
         }
     }
 

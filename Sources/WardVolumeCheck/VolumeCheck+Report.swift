@@ -1,7 +1,7 @@
-import CWardLinux
 import Glibc
 import WardFormat
 import WardSystem
+import WardVolume
 
 // The report that a repair leaves for the owner of the files.
 extension VolumeCheck {
@@ -42,8 +42,7 @@ extension VolumeCheck {
             volume.release(opened.handle, context)
             volume.forget(entry.node, lookups: 1)
         }
-        let node = volume.node(entry.node)
-        try volume.setProtectionClass(of: node, to: .none, caller, context)
+        try volume.setProtectionClass(of: entry.node, to: .none, caller, context)
         try text.withUnsafeBytesTyped { bytes throws(Errno) in
             // No request may be longer than a context's page buffer.
             for start in stride(from: 0, to: bytes.count, by: VolumeCheck.longestWrite) {

@@ -1,4 +1,5 @@
 import WardFormat
+import WardVolume
 
 /// A fault that a check found in a volume, and what became of it.
 public struct CheckFinding: Equatable, Sendable {

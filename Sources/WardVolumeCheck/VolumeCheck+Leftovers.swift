@@ -1,8 +1,7 @@
-import CWardLinux
 import Glibc
-import WardCrypto
 import WardFormat
 import WardSystem
+import WardVolume
 
 // Leftovers of interrupted operations, and symbolic links.
 extension VolumeCheck {
@@ -61,7 +60,7 @@ extension VolumeCheck {
             }
             return
         }
-        volume.names.longNames.withWriteLock {
+        volume.names.withLongNamesFixed {
             do throws(Errno) {
                 // Both halves are made and removed under the lock.
                 guard try isOrphan(half, directory.rawValue) else { return }
@@ -84,24 +83,23 @@ extension VolumeCheck {
     func checkLink(
         _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
     ) {
-        let link = NodeLink(parent: parent, name: stored)
         do throws(Errno) {
             if try isSoundLink(stored, descriptor) { return }
         } catch {
             if !isGone(error, UInt64(status.st_ino), parent, stored) {
-                note(unreachable: volume.names.path(of: link), error)
+                note(unreachable: volume.path(of: stored, in: parent), error)
             }
             return
         }
         add(
             CheckFinding(
-                .link, path: volume.names.path(of: link),
+                .link, path: volume.path(of: stored, in: parent),
                 problem: "the target of the symbolic link does not authenticate",
                 remedy: "moved to the quarantine")
         ) { () throws(Errno) in
             let kept = try quarantine.move(
                 descriptor, stored, ["symbolic link: \(backingPath(parent, stored))"])
-            forget(parent, stored, status)()
+            nameRepair.forget(parent, stored, status)()
             return kept
         }
     }
@@ -112,47 +110,10 @@ extension VolumeCheck {
         let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
             try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
         }
-        guard target[0] != LongTarget.mark else {
-            guard
-                let long = target.withUnsafeBytes({
-                    volume.openLongTarget(UnsafeRawBufferPointer(rebasing: $0[0..<count]))
-                })
-            else { return false }
-            tally.withLock { _ = $0.longNames.targets.insert(long.fileName) }
-            do throws(Errno) {
-                return try volume.target(long) != nil
-            } catch .noSuchFileOrDirectory {
-                return false
+        return try target.withUnsafeBytesTyped { target throws(Errno) in
+            try volume.isSoundTarget(UnsafeRawBufferPointer(rebasing: target[0..<count])) { file in
+                tally.withLock { _ = $0.longNames.targets.insert(file) }
             }
         }
-        guard let sealed = Base64URL.decode(String(decoding: target[0..<count], as: UTF8.self)),
-            sealed.count >= Volume.linkOverheadBytes
-        else { return false }
-        return sealed.withUnsafeBytes { volume.openLinkTarget($0) } != nil
     }
-
-    /// Forgets a removed name in the volume. Returns the call that has the kernel forget it. No
-    /// lock may be held during that call: the kernel may wait for one with the directory locked.
-    func forget(_ parent: Node, _ stored: [CChar], _ status: FileStatus) -> () -> Void {
-        let link = NodeLink(parent: parent, name: stored)
-        let plain = parent.directory.flatMap { volume.names.plainNameBytes(of: link, in: $0) }
-        let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
-        volume.noteRemoved(node, status, parent, stored)
-        volume.durability.dirt.noteChange()
-        return { [volume] in
-            if stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
-                let descriptor = try? volume.backing.directoryDescriptor(of: parent)
-            {
-                volume.names.longNames.withWriteLock {
-                    volume.names.removeLongLink(descriptor.rawValue, stored)
-                }
-            }
-            if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }
-        }
-    }
-}
-
-extension Node {
-    /// The kernel's number of the node: 1 for the root.
-    func kernelID(_ volume: Volume) -> NodeID { self === volume.root ? 1 : id }
 }

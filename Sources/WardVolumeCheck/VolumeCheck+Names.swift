@@ -1,7 +1,7 @@
-import CWardLinux
 import Glibc
 import WardFormat
 import WardSystem
+import WardVolume
 
 // Names that do not open, and directories without a sound record. They are resolved when every
 // other directory is known.
@@ -67,7 +67,7 @@ extension VolumeCheck {
             var unread: Errno?
             for id in ids {
                 for name in contents.names {
-                    if opens(name, in: id) { return id }
+                    if volume.opens(name, in: id) { return id }
                     do throws(Errno) {
                         if try opensLong(name, descriptor, id) { return id }
                     } catch {
@@ -128,7 +128,7 @@ extension VolumeCheck {
         for stored in files {
             let header: FileHeader
             do throws(Errno) {
-                guard let found = try self.header(descriptor, stored) else { continue }
+                guard let found = try volume.header(descriptor, stored) else { continue }
                 header = found
             } catch {
                 // A header that can't be read now may be the one that decides.
@@ -143,21 +143,6 @@ extension VolumeCheck {
         return contents
     }
 
-    /// Returns the header of a file by its stored name; nil where none authenticates.
-    private func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
-        guard try volume.storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
-            return nil
-        }
-        let file = try volume.storage.openat(
-            directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
-        defer { volume.storage.close(file) }
-        return try volume.withTemporaryPage { page throws(Errno) in
-            let got = try volume.storage.pread(file, page, FileHeader.bytes, at: 0)
-            guard got == FileHeader.bytes else { return nil }
-            return try? FileHeader(reading: page, macKey: volume.keys.headers)
-        }
-    }
-
     /// Whether a long name opens under the ID. Throws where its link can't be read now: it may be
     /// the name that decides.
     func opensLong(
@@ -166,8 +151,9 @@ extension VolumeCheck {
         guard stored.first == NameCipher.longNamePrefix, stored.count == 44 else { return false }
         do throws(Errno) {
             let name = stored.zeroTerminated
-            return try volume.names.readLongName(descriptor, name).map { opens($0, in: id) }
-                ?? false
+            return try volume.names.readLongName(descriptor, name).map {
+                volume.opens($0, in: id)
+            } ?? false
         } catch {
             if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }
             throw error
@@ -206,12 +192,12 @@ extension VolumeCheck {
 
     /// Moves the other names of files in the quarantine there, too.
     private func resolveOtherNames() {
-        let names = tally.withLock { tally -> [FileTask] in
-            let names = tally.links.otherNames.filter { tally.links.lost.contains($0.inode) }
+        let others = tally.withLock { tally -> [FileTask] in
+            let others = tally.links.otherNames.filter { tally.links.lost.contains($0.inode) }
             tally.links.otherNames.removeAll { tally.links.lost.contains($0.inode) }
-            return names
+            return others
         }
-        for task in names {
+        for task in others {
             let directory: StoreDescriptor
             let status: FileStatus
             do throws(Errno) {
@@ -233,7 +219,7 @@ extension VolumeCheck {
                 let kept = try quarantine.move(
                     directory.rawValue, task.stored,
                     ["file: \(backingPath(task.parent, task.stored))"])
-                forget(task.parent, task.stored, status)()
+                nameRepair.forget(task.parent, task.stored, status)()
                 return kept
             }
         }
@@ -251,7 +237,7 @@ extension VolumeCheck {
             (tally.directories, tally.links.named.contains(bad.inode))
         }
         let home = known.first {
-            $0.value !== bad.parent && opens(stored, in: $0.key)
+            $0.value !== bad.parent && volume.opens(stored, in: $0.key)
                 && !exists(bad.stored, in: $0.value)
         }?.value
         var finding = CheckFinding(
@@ -270,33 +256,30 @@ extension VolumeCheck {
         } else if home == nil, let corrected = try corrected(stored, directory.rawValue, bad.parent)
         {
             finding.problem = "one character of its name was changed in the backing directory"
-            let link = NodeLink(parent: bad.parent, name: corrected)
-            finding.remedy = "called \(volume.names.path(of: link)) again"
+            finding.remedy = "called \(volume.path(of: corrected, in: bad.parent)) again"
             tally.withLock { _ = $0.longNames.claimedHalves.insert(corrected) }
             add(finding) { () throws(Errno) in
-                try move(bad, status, to: bad.parent, corrected)
+                try move(bad, to: bad.parent, corrected)
                 return nil
             }
         } else if isNamed || !isOurs {
             if isNamed { finding.problem += "; the file has another name" }
             add(finding) { () throws(Errno) in
                 let kept = try quarantine.move(directory.rawValue, bad.stored, note)
-                forget(bad.parent, bad.stored, status)()
+                nameRepair.forget(bad.parent, bad.stored, status)()
                 return kept
             }
         } else if let home {
             finding.remedy = "moved back to \(volume.path(of: home))"
             add(finding) { () throws(Errno) in
-                try move(bad, status, to: home, bad.stored)
+                try move(bad, to: home, bad.stored)
                 return nil
             }
         } else {
             let name = "recovered-\(bad.inode)"
             finding.remedy = "called \(name)"
             add(finding) { () throws(Errno) in
-                try withStored(name, in: bad.parent) { stored throws(Errno) in
-                    try move(bad, status, to: bad.parent, stored)
-                }
+                try move(bad, to: bad.parent, nameRepair.storedName(name, in: bad.parent))
                 return nil
             }
         }
@@ -315,7 +298,7 @@ extension VolumeCheck {
         _ type: mode_t, _ stored: [CChar], _ directory: Int32
     ) throws(Errno) -> Bool {
         switch type {
-        case S_IFREG: return try header(directory, stored) != nil
+        case S_IFREG: return try volume.header(directory, stored) != nil
         case S_IFDIR:
             // Even without a record: the files in it may be readable, although no record could be
             // made just now.
@@ -325,55 +308,11 @@ extension VolumeCheck {
         }
     }
 
-    private func withStored(
-        _ name: String, in directory: Node, _ body: ([CChar]) throws(Errno) -> Void
-    ) throws(Errno) {
-        let state = try volume.backing.directoryState(of: directory)
-        var stored = [CChar](repeating: 0, count: 512)
-        try Array(name.utf8).withUnsafeBytesTyped { bytes throws(Errno) in
-            try stored.withUnsafeMutableBufferPointer { out throws(Errno) in
-                _ = try volume.keys.names.encrypt(bytes, in: state.id, to: out.baseAddress!)
-            }
-        }
-        try body(Array(stored.prefix { $0 != 0 }) + [0])
-    }
-
-    /// Moves a file in one step, durably, and never over another.
-    private func move(
-        _ bad: BadName, _ status: FileStatus, to target: Node, _ stored: [CChar]
-    ) throws(Errno) {
-        let from = try volume.backing.directoryDescriptor(of: bad.parent)
-        let to = try volume.backing.directoryDescriptor(of: target)
+    private func move(_ bad: BadName, to target: Node, _ stored: [CChar]) throws(Errno) {
         try contexts.withTyped { context throws(Errno) in
-            defer {
-                context.endClassDecision()
-                volume.durability.unsynced.movedFiles.end(by: context)
-            }
-            if bad.type == S_IFREG, let node = volume.nodes.table.find(inode: bad.inode) {
-                let state = try volume.backing.directoryState(of: target)
-                context.beginClassDecision()
-                try volume.keepClass(of: node, movingTo: state, context)
-            }
-            // A look-up in between may find neither name; it then looks again.
-            volume.names.changes.begin()
-            defer { volume.names.changes.end() }
-            try volume.renameToFreeName(
-                from.rawValue, bad.stored, to.rawValue, stored, isDirectory: bad.type == S_IFDIR)
-            let node = volume.nodes.table.find(inode: bad.inode)
-            if let node {
-                node.addLink(target, stored)
-                node.removeLink(bad.parent, bad.stored)
-            }
-            volume.names.movedNodes.note(node, isCounted: false) { volume.nodes.table.retain($0) }
+            try nameRepair.move(
+                inode: bad.inode, type: bad.type, from: bad.parent, bad.stored, to: target, stored,
+                context)
         }
-        try volume.storage.fsync(to.rawValue)
-        if from !== to { try volume.storage.fsync(from.rawValue) }
-        if let state = target.directory,
-            let plain = volume.names.plainNameBytes(
-                of: NodeLink(parent: target, name: stored), in: state)
-        {
-            volume.kernel?.invalidateName(plain, in: target.kernelID(volume))
-        }
-        volume.durability.dirt.noteChange()
     }
 }

@@ -1,8 +1,7 @@
-import CWardLinux
 import Glibc
-import WardCrypto
 import WardFormat
 import WardSystem
+import WardVolume
 
 /// A stored name that does not open.
 struct BadName: Sendable {
@@ -140,10 +139,7 @@ extension VolumeCheck {
             return .bad("its directory record is no symbolic link", target: [])
         }
         do throws(FormatError) {
-            return .sound(
-                try DirectoryRecord(
-                    linkTarget: String(decoding: target, as: UTF8.self),
-                    macKey: volume.keys.records))
+            return .sound(try volume.directoryRecord(target))
         } catch {
             if error.code == .newerVersion { return .newer(error.description) }
             return .bad("its directory record is damaged", target: target)
@@ -195,7 +191,7 @@ extension VolumeCheck {
     private func isStillDifferent(
         _ known: DirectoryState, _ descriptor: Int32
     ) throws(Errno) -> Bool {
-        try known.recordLock.withLock { () throws(Errno) in
+        try known.withRecordFixed { () throws(Errno) in
             guard case .sound(let record) = try recordOnDisk(descriptor) else { return false }
             return difference(record, known) != nil
         }
@@ -213,7 +209,7 @@ extension VolumeCheck {
         ) { () throws(Errno) in
             // Under the lock: a program that sets the class now does so before this write or after
             // it.
-            return try known.recordLock.withLock { () throws(Errno) in
+            return try known.withRecordFixed { () throws(Errno) in
                 return try writeRecord(
                     DirectoryRecord(
                         directoryID: known.id, protectionClass: known.protectionClass,
@@ -226,25 +222,14 @@ extension VolumeCheck {
     func writeRecord(
         _ record: DirectoryRecord, _ node: Node, _ descriptor: Int32, _ target: [UInt8]
     ) throws(Errno) -> String? {
-        let storage = volume.storage
         let note = ["directory record of \(backingPath(of: node))"]
         var kept: String?
         if !target.isEmpty {
             kept = try quarantine.keep(target, note)
-        } else if (try? storage.fstatat(descriptor, DirectoryRecord.linkName)) != nil {
+        } else if (try? volume.storage.fstatat(descriptor, DirectoryRecord.linkName)) != nil {
             kept = try quarantine.move(descriptor, DirectoryRecord.linkName, note)
         }
-        let hidden = volume.store.staging.next()
-        try storage.symlinkat(
-            target: record.linkTarget(macKey: volume.keys.records), descriptor, hidden)
-        do throws(Errno) {
-            try storage.renameat(
-                descriptor, hidden, descriptor, DirectoryRecord.linkName, flags: 0)
-        } catch {
-            try? storage.unlinkat(descriptor, hidden, 0)
-            throw error
-        }
-        try storage.fsync(descriptor)
+        try nameRepair.putRecord(record, in: descriptor)
         return kept
     }
 
@@ -279,20 +264,14 @@ extension VolumeCheck {
             let name = entry.name
             if name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
             if name.starts(with: ".ward-".utf8) {
-                // This mount's staging names are in use. The root's are always the same, and are
-                // written over.
-                if !name.starts(with: volume.store.staging.prefix.utf8),
-                    !(isRoot && name.starts(with: VolumeRoot.stagingPrefix.utf8))
-                {
-                    listing.leftovers.append(name)
-                }
+                if !nameRepair.isInUse(name, in: node) { listing.leftovers.append(name) }
             } else if isRoot, name.elementsEqual("README".utf8) || name.starts(with: "ward.".utf8) {
                 return
             } else if name.count == 45, name.starts(with: ".n".utf8) {
                 listing.longLinks.append(entry)
             } else if name.count == 44, name[0] == NameCipher.longNamePrefix {
                 listing.long.append(entry)
-            } else if opens(name, in: state.id) {
+            } else if volume.opens(name, in: state.id) {
                 listing.names.append(entry)
             } else if VolumeCheck.looksStored(name) {
                 listing.bad.append(entry)
@@ -301,12 +280,6 @@ extension VolumeCheck {
             }
         }
         return listing
-    }
-
-    /// Whether a short stored name belongs to this directory.
-    func opens(_ stored: [UInt8], in id: [UInt8]) -> Bool {
-        stored.withUnsafeBytes { volume.keys.names.decrypt($0, in: id) }.map(Volume.isPossibleName)
-            ?? false
     }
 
     /// Whether ward could have made the name: base64url of a tag and at least one byte.
@@ -326,9 +299,8 @@ extension VolumeCheck {
         func isSound() throws(Errno) -> Bool {
             do throws(Errno) {
                 return try volume.names.readLongName(descriptor, stored).map {
-                    opens($0, in: state.id)
-                }
-                    ?? false
+                    volume.opens($0, in: state.id)
+                } ?? false
             } catch {
                 // Missing, or no link. Other errors say nothing about the half.
                 if error == .noSuchFileOrDirectory || error == .invalidArgument { return false }
@@ -336,7 +308,7 @@ extension VolumeCheck {
             }
         }
         if try isSound() { return true }
-        return try volume.names.longNames.withWriteLock { () throws(Errno) in try isSound() }
+        return try volume.names.withLongNamesFixed { () throws(Errno) in try isSound() }
     }
 
     private func add(
@@ -380,8 +352,7 @@ extension VolumeCheck {
         }
         let inode = UInt64(status.st_ino)
         if type == S_IFDIR {
-            let node = volume.nodes.table.retain(inode: inode, type: type)
-            node.addLink(parent, stored)
+            let node = volume.retainNode(inode: inode, type: type, stored, in: parent)
             tally.withLock { $0.retained.append(node) }
             visit.directories.append(node)
             return

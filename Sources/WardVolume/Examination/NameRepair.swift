@@ -1,0 +1,149 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+/// Changes names and records in the backing store for a check, beside the requests of programs.
+///
+/// Concurrency: any thread; all properties are constant.
+package struct NameRepair: Sendable {
+    private let volume: Volume
+
+    /// Changes the names of `volume`, which serves requests meanwhile.
+    package init(_ volume: Volume) { self.volume = volume }
+
+    /// Moves a file to another stored name in one step, durably, and never over another file.
+    /// `type`: `S_IFMT` part of its mode. No lock is held.
+    package func move(
+        inode: UInt64, type: mode_t, from parent: Node, _ stored: [CChar], to target: Node,
+        _ newName: [CChar], _ context: WorkerContext
+    ) throws(Errno) {
+        let from = try volume.backing.directoryDescriptor(of: parent)
+        let to = try volume.backing.directoryDescriptor(of: target)
+        try moveNode(
+            (inode, type), (parent, from.rawValue, stored), (target, to.rawValue, newName), context)
+        try volume.storage.fsync(to.rawValue)
+        if from !== to { try volume.storage.fsync(from.rawValue) }
+        if let state = target.directory,
+            let plain = volume.names.plainNameBytes(
+                of: NodeLink(parent: target, name: newName), in: state)
+        {
+            volume.kernel?.invalidateName(plain, in: target.kernelID(volume))
+        }
+        volume.durability.dirt.noteChange()
+    }
+
+    /// Returns the stored name of a name in a directory, zero-terminated. Throws `ENAMETOOLONG`
+    /// above 255 bytes.
+    package func storedName(_ name: String, in directory: Node) throws(Errno) -> [CChar] {
+        let state = try volume.backing.directoryState(of: directory)
+        var stored = [CChar](repeating: 0, count: 512)
+        try Array(name.utf8).withUnsafeBytesTyped { bytes throws(Errno) in
+            try stored.withUnsafeMutableBufferPointer { out throws(Errno) in
+                _ = try volume.keys.names.encrypt(bytes, in: state.id, to: out.baseAddress!)
+            }
+        }
+        return Array(stored.prefix { $0 != 0 }) + [0]
+    }
+
+    private typealias Place = (parent: Node, descriptor: Int32, stored: [CChar])
+
+    private func moveNode(
+        _ file: (inode: UInt64, type: mode_t), _ from: Place, _ to: Place, _ context: WorkerContext
+    ) throws(Errno) {
+        defer {
+            context.endClassDecision()
+            volume.durability.unsynced.movedFiles.end(by: context)
+        }
+        if file.type == S_IFREG, let node = volume.nodes.table.find(inode: file.inode) {
+            let state = try volume.backing.directoryState(of: to.parent)
+            context.beginClassDecision()
+            try volume.keepClass(of: node, movingTo: state, context)
+        }
+        // A look-up in between may find neither name; it then looks again.
+        volume.names.changes.begin()
+        defer { volume.names.changes.end() }
+        try volume.renameToFreeName(
+            from.descriptor, from.stored, to.descriptor, to.stored,
+            isDirectory: file.type == S_IFDIR)
+        let node = volume.nodes.table.find(inode: file.inode)
+        if let node {
+            node.addLink(to.parent, to.stored)
+            node.removeLink(from.parent, from.stored)
+        }
+        volume.names.movedNodes.note(node, isCounted: false) { volume.nodes.table.retain($0) }
+    }
+
+    /// Forgets a removed name in the volume. Returns the call that has the kernel forget it. No
+    /// lock may be held during that call: the kernel may wait for one with the directory locked.
+    package func forget(
+        _ parent: Node, _ stored: [CChar], _ status: FileStatus
+    ) -> () -> Void {
+        let link = NodeLink(parent: parent, name: stored)
+        let plain = parent.directory.flatMap { volume.names.plainNameBytes(of: link, in: $0) }
+        let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
+        volume.noteRemoved(node, status, parent, stored)
+        volume.durability.dirt.noteChange()
+        return { [volume] in
+            if stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
+                let descriptor = try? volume.backing.directoryDescriptor(of: parent)
+            {
+                volume.names.longNames.withWriteLock {
+                    volume.names.removeLongLink(descriptor.rawValue, stored)
+                }
+            }
+            if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }
+        }
+    }
+
+    /// Puts a record in place by a rename, and syncs the directory. For a known directory
+    /// `DirectoryState.withRecordFixed` is held, so that no program changes the record meanwhile.
+    package func putRecord(
+        _ record: DirectoryRecord, in descriptor: Int32
+    ) throws(Errno) {
+        let storage = volume.storage
+        let hidden = volume.store.staging.next()
+        try storage.symlinkat(
+            target: record.linkTarget(macKey: volume.keys.records), descriptor, hidden)
+        do throws(Errno) {
+            try storage.renameat(
+                descriptor, hidden, descriptor, DirectoryRecord.linkName, flags: 0)
+        } catch {
+            try? storage.unlinkat(descriptor, hidden, 0)
+            throw error
+        }
+        try storage.fsync(descriptor)
+    }
+
+    /// Whether this mount uses the staging name in the directory. The root's are always the same,
+    /// and are written over.
+    package func isInUse(_ staging: [UInt8], in directory: Node) -> Bool {
+        staging.starts(with: volume.store.staging.prefix.utf8)
+            || directory === volume.root && staging.starts(with: VolumeRoot.stagingPrefix.utf8)
+    }
+}
+
+extension Node {
+    /// The kernel's number of the node: 1 for the root.
+    fileprivate func kernelID(_ volume: Volume) -> NodeID { self === volume.root ? 1 : id }
+}
+
+extension DirectoryState {
+    /// Runs `body` while no program changes the directory's record, with `recordLock` held.
+    package func withRecordFixed<R>(_ body: () throws(Errno) -> R) throws(Errno) -> R {
+        try recordLock.withLock(body)
+    }
+}
+
+extension NameTree {
+    /// Runs `body` while no request makes or removes a half of a long name, with `longNames` held
+    /// exclusively. `body` must not wait for decisions about classes.
+    package func withLongNamesFixed<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
+        try longNames.withWriteLock(body)
+    }
+
+    /// Runs `body` while no request is between a long link's target and the link, with
+    /// `longTargets` held exclusively.
+    package func withLongTargetsFixed<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
+        try longTargets.withWriteLock(body)
+    }
+}

@@ -1,0 +1,141 @@
+import Glibc
+import WardCrypto
+import WardFormat
+import WardSystem
+
+// Reading for a check: nodes by their stored names, headers, attributes and targets of links.
+extension Volume {
+    // MARK: Nodes
+
+    /// Returns the node of a file by its stored name, with one look-up more. `type`: `S_IFMT` part
+    /// of its mode.
+    package func retainNode(
+        inode: UInt64, type: mode_t, _ stored: [CChar], in parent: Node
+    ) -> Node {
+        let node = nodes.table.retain(inode: inode, type: type)
+        node.addLink(parent, stored)
+        return node
+    }
+
+    /// Gives back one look-up of `retainNode`.
+    package func releaseNode(_ node: Node) { nodes.table.release(node, lookups: 1) }
+
+    /// Runs `body` with a file opened, unless a program is just making it. Throws `EIO` for a file
+    /// that does not open, `EAGAIN` where `shouldStop` ends waiting for a file that is being made.
+    package func withOpenFile(
+        _ node: Node, _ context: WorkerContext, shouldStop: () -> Bool, _ body: (OpenFile) -> Void
+    ) throws(Errno) {
+        let file = try acquire(node, context).file
+        defer { release(file, context) }
+        guard let isNewborn = isNewborn(file, shouldStop) else { throw .wouldBlock }
+        if !isNewborn { body(file) }
+    }
+
+    /// Returns the path of a stored name in a directory, for messages.
+    package func path(of stored: [CChar], in parent: Node) -> String {
+        names.path(of: NodeLink(parent: parent, name: stored))
+    }
+
+    /// Sets the class of a file that no program knows yet. No lock is held.
+    package func setProtectionClass(
+        of id: NodeID, to protectionClass: ProtectionClass, _ caller: Caller,
+        _ context: WorkerContext
+    ) throws(Errno) {
+        try setProtectionClass(of: node(id), to: protectionClass, caller, context)
+    }
+
+    // MARK: Files
+
+    /// Whether a short stored name belongs to the directory with this ID.
+    package func opens(_ stored: [UInt8], in directoryID: [UInt8]) -> Bool {
+        stored.withUnsafeBytes { keys.names.decrypt($0, in: directoryID) }.map(
+            Volume.isPossibleName) ?? false
+    }
+
+    /// Returns a directory's record from the target of its link. Throws where it does not
+    /// authenticate, or a later version wrote it.
+    package func directoryRecord(_ target: [UInt8]) throws(FormatError) -> DirectoryRecord {
+        try DirectoryRecord(
+            linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records)
+    }
+
+    /// Returns the header of a file by its stored name; nil where none authenticates.
+    package func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
+        guard try storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
+            return nil
+        }
+        let file = try storage.openat(
+            directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { storage.close(file) }
+        return try withTemporaryPage { page throws(Errno) in
+            let got = try storage.pread(file, page, FileHeader.bytes, at: 0)
+            guard got == FileHeader.bytes else { return nil }
+            return try? FileHeader(reading: page, macKey: keys.headers)
+        }
+    }
+
+    /// Copies the pages with data of a backing file, each to its offset in `target`; holes stay
+    /// holes.
+    package func copyPages(
+        _ pages: Range<Int>, of descriptor: Int32, to target: Int32
+    ) throws(Errno) {
+        let pageBytes = layout.pageBytes
+        let buffer = UnsafeMutableRawPointer.allocate(byteCount: pageBytes, alignment: 64)
+        defer { buffer.deallocate() }
+        var page = pages.lowerBound
+        while case .page(let next) = try nextPageWithData(
+            descriptor, from: page, before: pages.upperBound, to: buffer)
+        {
+            try storage.pwrite(target, buffer, pageBytes, at: next * pageBytes)
+            page = next + 1
+        }
+    }
+
+    // MARK: Attributes and links
+
+    /// Whether a stored attribute authenticates with its owner's ID, or is a valid record of a
+    /// mode. Throws `ENOMEM`.
+    package func isSoundAttribute(
+        _ name: String, _ value: [UInt8], owner: [UInt8]?
+    ) throws(Errno) -> Bool {
+        if name == BackingMode.attributeName { return value.count == 2 }
+        guard name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") else { return true }
+        guard let owner else { return false }
+        do throws(CryptoError) {
+            _ = try keys.attributes.openSecret(
+                value, associatedData: owner + Array(name.utf8))
+            return true
+        } catch {
+            if error == .outOfLockedMemory { throw .noMemory }
+            return false
+        }
+    }
+
+    /// Makes changed attributes durable. `descriptor`: the node's backing file, open for a check.
+    package func syncAttributes(of node: Node, _ descriptor: Int32) throws(Errno) {
+        guard let file = node.file else { return try storage.fsync(descriptor) }
+        let failures = file.syncs.failures
+        try sync(file, dataOnly: false)
+        if file.syncs.failures != failures { throw file.syncs.lastFailure }
+    }
+
+    /// Whether the stored target of a symbolic link authenticates. Calls `onLongTarget` with the
+    /// name of its file in `ward.links`, if it has one. Throws where that file can't be read now.
+    package func isSoundTarget(
+        _ stored: UnsafeRawBufferPointer, onLongTarget: (String) -> Void
+    ) throws(Errno) -> Bool {
+        guard stored.first != LongTarget.mark else {
+            guard let long = openLongTarget(stored) else { return false }
+            onLongTarget(long.fileName)
+            do throws(Errno) {
+                return try target(long) != nil
+            } catch .noSuchFileOrDirectory {
+                return false
+            }
+        }
+        guard let sealed = Base64URL.decode(String(decoding: stored, as: UTF8.self)),
+            sealed.count >= Volume.linkOverheadBytes
+        else { return false }
+        return sealed.withUnsafeBytes { openLinkTarget($0) } != nil
+    }
+}

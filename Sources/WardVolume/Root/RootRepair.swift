@@ -1,0 +1,95 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+/// The root's own files of a volume that is not mounted, for a check: the directory record and the
+/// state record.
+///
+/// The caller holds the volume's lock. The methods throw `VolumeOpenError` where a file can't be
+/// read or written, or belongs to a later version.
+package struct RootRepair: ~Copyable {
+    private let path: String
+    private let keys: VolumeKeys
+    private let storage: any Storage
+    private let descriptor: Int32
+
+    /// Opens the backing directory, and derives the keys of its records from the volume key.
+    package init(
+        backingPath: String, volumeKey: borrowing SecretBytes, _ storage: any Storage
+    ) throws(VolumeOpenError) {
+        let keys = try VolumeRoot.derive(volumeKey, backingPath)
+        let opened = try VolumeRoot.call(backingPath, "can't be opened") { () throws(Errno) in
+            try storage.openat(AT_FDCWD, backingPath, O_RDONLY | O_DIRECTORY, mode: 0)
+        }
+        path = backingPath
+        self.keys = keys
+        self.storage = storage
+        descriptor = opened
+    }
+
+    deinit { storage.close(descriptor) }
+
+    /// Returns the fault of the root's directory record; nil where it is sound.
+    package func recordProblem() throws(VolumeOpenError) -> String? {
+        do throws(VolumeOpenError) {
+            let record = try VolumeRoot.readRecord(descriptor, path, keys, storage)
+            return record.directoryID == keys.rootID
+                ? nil : "the root's directory record is another directory's"
+        } catch {
+            switch error.code {
+            case .damaged, .system(.invalidArgument):
+                return "the root's directory record is missing or damaged"
+            default: throw error
+            }
+        }
+    }
+
+    /// Makes the directory record again. Its ID follows from the volume key.
+    package func remakeRecord(_ protectionClass: ProtectionClass) throws(VolumeOpenError) {
+        try VolumeRoot.call(path, "the root's record can't be written") { () throws(Errno) in
+            let staging = VolumeRoot.stagingPrefix + "record"
+            let record = DirectoryRecord(
+                directoryID: keys.rootID, protectionClass: protectionClass)
+            try? storage.unlinkat(descriptor, staging, 0)
+            try storage.symlinkat(
+                target: record.linkTarget(macKey: keys.records), descriptor, staging)
+            try storage.renameat(
+                descriptor, staging, descriptor, DirectoryRecord.linkName, flags: 0)
+            try storage.fsync(descriptor)
+        }
+    }
+
+    /// Returns the fault of the state record; nil where it is sound.
+    package func stateProblem() throws(VolumeOpenError) -> String? {
+        try VolumeRoot.stateProblem(descriptor, path, keys, storage)
+    }
+
+    /// Makes the state record again, of an unknown epoch and without a doubt.
+    package func remakeState() throws(VolumeOpenError) {
+        try VolumeRoot.call(path, "the state record can't be written") { () throws(Errno) in
+            try VolumeRoot.writeState(
+                VolumeStateRecord(
+                    isInUse: false, epoch: VolumeStateRecord.unknownEpoch, doubtful: []),
+                descriptor, keys, storage)
+        }
+    }
+}
+
+extension VolumeRoot {
+    /// Returns the fault of the state record; nil where it is sound. Also used on a mounted volume.
+    static func stateProblem(
+        _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
+    ) throws(VolumeOpenError) -> String? {
+        do throws(VolumeOpenError) {
+            _ = try readState(descriptor, path, keys, storage)
+            return nil
+        } catch {
+            switch error.code {
+            case .system(.noSuchFileOrDirectory): return "the state record is missing"
+            case .damaged, .system(.tooManySymbolicLinkLevels):
+                return "the state record is damaged"
+            default: throw error
+            }
+        }
+    }
+}
