@@ -66,7 +66,7 @@ package struct PageRepair: Sendable {
     /// Writes pages that only a doubt excuses anew, and syncs. The file's lock is not held. Throws
     /// `EAGAIN` where the file can't be mended now.
     package func mend(
-        _ file: OpenFile, _ context: WorkerContext, shouldStop: () -> Bool
+        _ file: OpenFile, _ context: WorkerContext, shouldStop: @escaping () -> Bool
     ) throws(Errno) {
         guard volume.mendFile(file.node, context, shouldStop) else { throw .wouldBlock }
         try file.withWriteAccess { access throws(Errno) in try volume.syncData(access) }
