@@ -20,7 +20,7 @@ public final class Volume: Sendable {
     let keys: VolumeKeys
     /// The backing directory.
     package let store: BackingStore
-    /// The system calls on the backing store. The same as the store's: each request uses it, and a
+    /// The system calls on the backing store: the same as the store's. Each request uses it, and a
     /// property of the volume itself takes no count of references.
     package let storage: any Storage
     let gate: ContentGate
