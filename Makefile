@@ -16,6 +16,7 @@
 # make crash      cuts the power of simulated disks for two minutes, and, as root, of real file systems for four, beside
 #                 gocryptfs: make crash MINUTES=30 REAL=20 SECONDS=3600 SEED=7 (docs/verification.md)
 # make crash-peers cuts it for gocryptfs, securefs, encfs and cryfs, and for ext4 itself: the table of docs/durability.md
+# make model      checks a model of the lock with spin, and that the model finds mistakes made on purpose: two minutes
 # make soak       attacks the lock for ten minutes: make soak MINUTES=60 SEED=7 PROCESSES=24 (docs/verification.md)
 # make soak-tsan  the same for three minutes with a debug program under ThreadSanitizer
 # make fuzz       gives every parser bytes that nobody expected, for a minute each: make fuzz MINUTES=10 PARSER=json
@@ -72,7 +73,7 @@ LINT_PROGRAM := $(PROGRAM)-lint
 NEEDS_ROOT = test "$$(id -u)" -eq 0 || { echo "make: this needs root, for a loop device: sudo make $@" >&2; exit 1; }
 SWIFT_SOURCES := Package.swift $(wildcard Sources Tests Examples/RunTracker benchmarks/dataprotection fuzz)
 SHELL_SCRIPTS := contrib/mount.fuse.ward scripts/setup scripts/sanitize scripts/over-io-uring scripts/leaving-nothing scripts/backup-check .ci/run Tests/GoldenVolumes/make benchmarks/dataprotection/run
-PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-prose scripts/check-lengths scripts/run-suites soak/run fuzz/run fuzz/make-corpus \
+PYTHON_SCRIPTS := scripts/check-layering scripts/check-claims scripts/check-prose scripts/check-lengths scripts/check-model scripts/run-suites soak/run fuzz/run fuzz/make-corpus \
     $(wildcard crash/run crash/*.py) $(addprefix benchmarks/,bench growth admin delayed memory lock profile simulator) $(wildcard benchmarks/*.py) \
     Tests/Vectors/generate contrib/ward-reader/test contrib/ward-reader/ward-reader $(wildcard contrib/ward-reader/*/*.py)
 CRASH = $(if $(SEED),--seed $(SEED))
@@ -94,7 +95,7 @@ crash: MINUTES ?= 2
 crash: REAL ?= 3
 crash: SECONDS ?= 150
 crash-peers: REAL ?= 5
-.PHONY: build debug test test-fuzz test-io-uring test-scheduler examples outside check format demo bench \
+.PHONY: build debug test test-fuzz test-io-uring test-scheduler examples outside check format demo bench model \
     bench-swift crash crash-peers soak soak-tsan fuzz sanitize docs \
     bench-lock bench-growth bench-admin bench-delayed bench-profile backup-check release-check install uninstall clean
 
@@ -156,6 +157,8 @@ check:
 	scripts/check-claims
 	scripts/check-lengths --self-test
 	scripts/check-lengths
+	scripts/check-model --self-test
+	scripts/check-model --names
 	scripts/check-prose --self-test
 	scripts/check-prose
 	scripts/run-suites --self-test
@@ -204,6 +207,10 @@ crash:
 crash-peers:
 	@scripts/setup crash
 	crash/run --cuts $(REAL) --systems plain,gocryptfs,securefs,encfs,cryfs $(CRASH)
+
+model:
+	@scripts/setup model
+	scripts/check-model
 
 soak:
 	@scripts/setup test
@@ -273,6 +280,7 @@ release-check:
 	WARD_TEST_ALL=1 $(MAKE) test
 	$(MAKE) test-scheduler
 	$(MAKE) test-io-uring
+	$(MAKE) model
 	$(MAKE) docs
 	$(MAKE) demo
 	$(MAKE) backup-check
