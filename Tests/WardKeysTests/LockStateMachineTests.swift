@@ -170,6 +170,17 @@ struct LockStateMachineTests {
         #expect(machine.graceRemaining(now: .seconds(111)) == nil)
     }
 
+    /// The event of the timer can wait behind the event of a lock.
+    @Test("a lock after the grace period's end, before its timer: evicts now", arguments: [0, 10])
+    func lockOvertakesTimer(grace: Int) {
+        var machine = Self.machine("locking")
+        let effects = machine.handle(.lock(grace: .seconds(grace)), now: .seconds(111))
+        #expect(effects == [.evict([.a, .b], keepOpenFiles: .b), .cancelTimer])
+        #expect(machine.handle(.timer, now: .seconds(112)) == [])
+        _ = machine.handle(.evicted, now: .seconds(112))
+        #expect(machine.state == .locked)
+    }
+
     @Test("an unlock while the eviction runs: its end is no lock")
     func unlockDuringEviction() {
         var machine = Self.machine("unlocked")

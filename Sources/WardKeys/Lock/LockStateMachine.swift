@@ -167,9 +167,10 @@ public struct LockStateMachine: Equatable, Sendable {
             effects.append(.announce(.willBecomeUnavailable(timeLeft: end - now)))
             endGraceIfDue(now, &effects)
         case .locking(let earlier):
-            // A later lock can't delay a lock that has begun.
-            guard !isEvicting, end < earlier else { return }
-            state = .locking(until: end)
+            // A later lock can't delay a lock that has begun. It ends a grace period that is over:
+            // the event of the timer may come after this one.
+            guard !isEvicting else { return }
+            state = .locking(until: min(earlier, end))
             endGraceIfDue(now, &effects)
         }
     }
