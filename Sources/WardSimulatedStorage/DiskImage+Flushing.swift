@@ -50,6 +50,7 @@ extension DiskImage {
             let old = index < known.count ? known[index] : nil
             lost[identity, default: [:]][index] = LostBlock(
                 onDisk: old?.generation == now.generation ? old : nil)
+            drops[identity, default: 0] += 1
         }
         events[identity]!.removeAll(where: isDropped)
     }

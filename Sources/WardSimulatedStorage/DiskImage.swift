@@ -117,6 +117,8 @@ package struct DiskImage: Sendable {
     /// Blocks that a failed sync dropped, with the disk's version. Programs still read the written
     /// version.
     var lost: [UInt64: [Int: LostBlock]] = [:]
+    /// How many blocks of each file failed syncs have dropped so far.
+    var drops: [UInt64: Int] = [:]
     /// The number of the last change; below, that of the last durable one (`Order.journal`).
     var lastChange = 0
     var committed = 0
