@@ -8,6 +8,16 @@ import WardVolume
 /// The backing store fails, at every call in turn. The program gets the error, nothing acknowledged
 /// is lost, nothing leaks, and later calls work.
 @Suite struct CrashErrorTests {
+    /// A truncation by name whose closing sync fails, and which looks at the file once more.
+    @Test("A seed of make crash in which an operation loses pages and opens the file again")
+    func lostAndOpenedAgain() {
+        var settings = CrashSettings.promised(seed: 1_795_856_112_463)
+        settings.stride = 64
+        let report = CrashRun.run(settings)
+        #expect(report.losses == [])
+        #expect(report.failures > 0)
+    }
+
     @Test(
         "random operations, one in three on a store that fails",
         arguments: [24, 33, 44] as [UInt64])
