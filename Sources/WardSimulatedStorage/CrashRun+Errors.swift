@@ -38,8 +38,8 @@ extension CrashRun {
         if reportsTwice() { lose("\(label): a failed sync was reported twice") }
         let image = volume.disk.image
         let possible = thrown == nil ? model.settled : model.between(before)
-        // Pages may be lost since before the operation. Or the operation lost them: its sync failed,
-        // and it opened the file again, which reads the state on the disk.
+        // Pages may be lost since before the operation. Or the operation lost them: its sync
+        // failed, and it opened the file again, which reads the state on the disk.
         comeToTerms(
             with: possible.orUnsynced(model) {
                 image.hasLost($0) || imageBefore.hasLost($0)
