@@ -88,17 +88,9 @@ extension Volume {
     ) throws(Errno) {
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: change.wanted, isSynchronised: change.isMarked)
-        let hidden = store.staging.next()
-        try storage.symlinkat(
-            target: record.linkTarget(macKey: keys.records), directory.rawValue, hidden)
+        let hidden = try backing.stageRecord(record, in: directory.rawValue)
         state.isRecordUnsynced.value = true
-        do throws(Errno) {
-            try storage.renameat(
-                directory.rawValue, hidden, directory.rawValue, DirectoryRecord.linkName, flags: 0)
-        } catch {
-            try? storage.unlinkat(directory.rawValue, hidden, 0)
-            throw error
-        }
+        try backing.placeRecord(hidden, in: directory.rawValue)
         state.protectionClass = change.wanted
         state.isMarked = change.isMarked
         if change.isMarked { rules.noteMark() }

@@ -204,6 +204,26 @@ extension Volume {
         try decodeUnexpected(file, page: page, sealed, to: plain, content)
     }
 
+    /// Runs `body` with a copy of a page's plaintext, which is wiped afterwards. `body` writes the
+    /// page anew, by the way of all writes. The page is in the context's `sealed`, and the file's
+    /// lock is held. Throws the errors of `withContent` and `decode`, and those of `body`.
+    func withPlainCopy<R>(
+        of file: OpenFile, page: Int, length: Int, _ context: WorkerContext,
+        _ body: (UnsafeRawPointer) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        try withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) {
+            copy throws(Errno) in
+            let copy = copy.baseAddress!
+            defer { explicit_bzero(copy, length) }
+            try withContent(of: file, .mend, Caller.volume, context) { content throws(Errno) in
+                content.usePlain(layout.pageBytes)
+                try decode(file, page: page, context.sealed, to: context.plain, content)
+                copy.copyMemory(from: context.plain, byteCount: length)
+            }
+            return try body(copy)
+        }
+    }
+
     /// Decrypts a page that is a hole, or judges it as a finding.
     private func decodeUnexpected(
         _ file: OpenFile, page: Int, _ sealed: UnsafeRawPointer,

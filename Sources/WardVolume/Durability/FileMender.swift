@@ -132,26 +132,16 @@ struct FileMender {
             if isAsExpected || isHole { return true }
             defer { context.excuses.forget() }
             try volume.examine(file, page: page, context.sealed, .mend, Caller.volume, context)
-            // Written through the ordinary path, from a copy that is scrubbed.
-            return withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) { copy in
-                let copy = copy.baseAddress!
-                defer { explicit_bzero(copy, length) }
-                do throws(Errno) {
-                    try volume.withContent(of: file, .mend, Caller.volume, context) {
-                        content throws(Errno) in
-                        content.usePlain(layout.pageBytes)
-                        try volume.decode(
-                            file, page: page, context.sealed, to: context.plain, content)
-                        copy.copyMemory(from: context.plain, byteCount: length)
-                    }
-                } catch {
-                    // `EIO`: the page was read without an error, so it is damaged.
-                    return error == .ioError
-                }
-                return
+            do throws(Errno) {
+                return try volume.withPlainCopy(of: file, page: page, length: length, context) {
+                    copy in
                     (try? volume.store(
                         access, .data(copy), offset: start, count: length, .mend,
                         Caller.volume, context)) != nil
+                }
+            } catch {
+                // `EIO`: the page was read without an error, so it is damaged.
+                return error == .ioError
             }
         } catch {
             return false

@@ -100,18 +100,9 @@ package struct NameRepair: Sendable {
     package func putRecord(
         _ record: DirectoryRecord, in descriptor: Int32
     ) throws(Errno) {
-        let storage = volume.storage
-        let hidden = volume.store.staging.next()
-        try storage.symlinkat(
-            target: record.linkTarget(macKey: volume.keys.records), descriptor, hidden)
-        do throws(Errno) {
-            try storage.renameat(
-                descriptor, hidden, descriptor, DirectoryRecord.linkName, flags: 0)
-        } catch {
-            try? storage.unlinkat(descriptor, hidden, 0)
-            throw error
-        }
-        try storage.fsync(descriptor)
+        let hidden = try volume.backing.stageRecord(record, in: descriptor)
+        try volume.backing.placeRecord(hidden, in: descriptor)
+        try volume.storage.fsync(descriptor)
     }
 
     /// Whether this mount uses the staging name in the directory. The root's are always the same,

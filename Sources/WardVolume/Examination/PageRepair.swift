@@ -88,19 +88,10 @@ package struct PageRepair: Sendable {
                 return try volume.store(
                     access, .zeros, offset: start, count: length, .mend, Caller.volume, context)
             }
-            // Written through the ordinary path, from a copy that is wiped.
             try volume.readPage(file, page, to: context.sealed)
             context.excuses.note(page, of: file)
-            try withUnsafeTemporaryAllocation(byteCount: length, alignment: 16) {
+            try volume.withPlainCopy(of: file, page: page, length: length, context) {
                 copy throws(Errno) in
-                let copy = copy.baseAddress!
-                defer { explicit_bzero(copy, length) }
-                try volume.withContent(of: file, .mend, Caller.volume, context) {
-                    content throws(Errno) in
-                    content.usePlain(layout.pageBytes)
-                    try volume.decode(file, page: page, context.sealed, to: context.plain, content)
-                    copy.copyMemory(from: context.plain, byteCount: length)
-                }
                 try volume.store(
                     access, .data(copy), offset: start, count: length, .mend,
                     Caller.volume, context)

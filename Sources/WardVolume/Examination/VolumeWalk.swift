@@ -33,20 +33,3 @@ package struct VolumeWalk: Sendable {
         }
     }
 }
-
-extension Volume {
-    /// The epoch for pages that are written now.
-    package var epoch: UInt32 { durability.epoch.load(ordering: .sequentiallyConsistent) }
-
-    /// Advances past an epoch that pages carry although the state record is older, and makes a
-    /// durable point. No lock is held.
-    package func skipEpochs(through seen: UInt32) throws(Errno) {
-        durability.skipEpochs(through: seen)
-        try durablePoint()
-    }
-
-    /// Returns the fault of the open volume's state record, as it is on disk; nil if it has none.
-    package func stateProblem() throws(VolumeOpenError) -> String? {
-        try durability.stateProblem()
-    }
-}

@@ -328,6 +328,29 @@ enum BackingPlace {
     }
 }
 
+// Records of directories.
+extension BackingAccess {
+    /// Makes a directory record under a hidden name, for `placeRecord`. Returns that name.
+    func stageRecord(_ record: DirectoryRecord, in directory: Int32) throws(Errno) -> String {
+        let hidden = store.staging.next()
+        try storage.symlinkat(
+            target: record.linkTarget(macKey: keys.records), directory, hidden)
+        return hidden
+    }
+
+    /// Puts a staged record in the place of the old one, or takes it away if that fails. Does not
+    /// sync. The directory's `recordLock` is held where programs know the directory.
+    func placeRecord(_ hidden: String, in directory: Int32) throws(Errno) {
+        do throws(Errno) {
+            try storage.renameat(
+                directory, hidden, directory, DirectoryRecord.linkName, flags: 0)
+        } catch {
+            try? storage.unlinkat(directory, hidden, 0)
+            throw error
+        }
+    }
+}
+
 // Names that a request makes or removes.
 extension BackingAccess {
     /// Runs `body` with a name in `parent`, encrypted into `buffer`. The directory stays open, and
