@@ -79,7 +79,7 @@ byte waiting, storing             /* code: PendingStores.add, PendingStores.next
 bool isRefusing                   /* code: PendingStores.refuse */
 
 mtype recipe[2] = FREE            /* code: StandbyThread.run */
-bool hasBegun[2]                  /* it has its number */
+byte number[2]                    /* code: Eviction.number */
 mtype dropper[DROPPERS] = FREE          /* code: Eviction.invalidate */
 
 /* ---- The kernel and the backing store ---- */
@@ -231,9 +231,9 @@ inline endHandle() {
 }
 
 /* Reports that a version is lost. It must have a reason. code: Reporter.report */
-inline lose(number) {
+inline lose(lost) {
     assert(limitPassed || storeFailed);
-    pageLost = NEWER(number, pageLost)
+    pageLost = NEWER(lost, pageLost)
 }
 
 proctype Worker(byte me) {
@@ -449,8 +449,12 @@ end_idle:
     do
     :: laterDrops > 0 ->
         if
+#ifdef M_CLEAR_BEFORE_DROP
         :: d_step { handles == 0 && IS_CLOSED -> pagesExist = false }
             drop()
+#else
+        :: handles == 0 && IS_CLOSED -> drop()
+#endif
         :: else
         fi;
         d_step { drops--; laterDrops-- }
@@ -511,14 +515,16 @@ inline loadKeys() {
     fi
 }
 
-/* One of the standby threads. code: StandbyThread.run, Volume.evict, Eviction.run */
+/* One of the standby threads. code: StandbyThread.run, Eviction.run */
 proctype Recipe(byte own) {
-    byte number, mine;
+    byte mine;
     bool isDrained, isInTime, isMeant, isWiped, isLate;
 end_idle:
     do
     :: recipe[own] == ASKED ->
-        d_step { latest++; number = latest; hasBegun[own] = true }
+#ifdef M_LATE_START
+        d_step { latest++; number[own] = latest }
+#endif
 #ifdef M_DROP_BEFORE_CLOSING
         isInTime = true;
         invalidate();
@@ -527,7 +533,7 @@ end_idle:
         d_step { loadKeys() };
         d_step {
             if
-            :: number == latest -> isRefusing = false; gate = (IS_KEPT -> FILES_ONLY : CLOSING)
+            :: number[own] == latest -> isRefusing = false; gate = (IS_KEPT -> FILES_ONLY : CLOSING)
             :: else
             fi
         };
@@ -580,7 +586,7 @@ end_idle:
             :: LIMIT || isLate -> limitPassed = true
             fi
         :: isInTime && !copies
-        :: !isInTime -> d_step { if :: number == latest -> isRefusing = true :: else fi }
+        :: !isInTime -> d_step { if :: number[own] == latest -> isRefusing = true :: else fi }
         fi;
         /* The steps of one eviction are one step here: no worker can tell them apart. */
         /* code: Eviction.wipeKeys, Eviction.closeGate, Eviction.forgetUnusedKeys */
@@ -589,7 +595,7 @@ end_idle:
 #ifdef M_ANY_NUMBER
             :: true ->
 #else
-            :: number == latest ->
+            :: number[own] == latest ->
 #endif
                 gate = (IS_KEPT -> FILES_ONLY : CLOSED);
                 loadKeys();
@@ -606,7 +612,7 @@ end_idle:
         /* code: Eviction.forgetFileKeys */
         d_step {
             if
-            :: number == latest && !IS_KEPT -> fileKey = false
+            :: number[own] == latest && !IS_KEPT -> fileKey = false
             :: else
             fi
         };
@@ -620,8 +626,7 @@ end_idle:
             :: recipe[own] == ASKED -> recipe[own] = ((isInTime && isWiped) -> IN_TIME : LATE)
             :: else -> recipe[own] = FREE
             fi;
-            isInTime = false; isWiped = false; isDrained = false; isLate = false; number = 0;
-            hasBegun[own] = false
+            isInTime = false; isWiped = false; isDrained = false; isLate = false; number[own] = 0
         }
     od
 }
@@ -649,18 +654,18 @@ inline abort() {
     }
 }
 
+/* Begins an eviction. code: Volume.beginEviction */
+inline ask(who) {
+    d_step { latest++; number[who] = latest; recipe[who] = ASKED }
+}
+
 /* Waits for the report of an eviction. code: LockKeeper.evict */
 inline await(who) {
     if
     :: d_step { recipe[who] == IN_TIME -> inTime = true; hasReport = true; recipe[who] = FREE }
     :: d_step { recipe[who] == LATE -> hasReport = true; recipe[who] = FREE }
 #ifdef OVERTAKEN
-#ifdef M_LATE_START
     :: d_step { recipe[who] == ASKED -> limitPassed = true; recipe[who] = LEFT }
-#else
-    /* Assumed: a thread that has work gets a CPU within six seconds. */
-    :: d_step { recipe[who] == ASKED && hasBegun[who] -> limitPassed = true; recipe[who] = LEFT }
-#endif
 #endif
     fi
 }
@@ -674,8 +679,8 @@ proctype Keeper() {
     :: locks < LOCKS ->
         d_step { isUnlocked = false; isLocking = true; hasReport = false; inTime = false }
         if
-        :: recipe[0] == FREE -> recipe[0] = ASKED; await(0)
-        :: recipe[0] != FREE && recipe[1] == FREE -> recipe[1] = ASKED; await(1)
+        :: recipe[0] == FREE -> ask(0); await(0)
+        :: recipe[0] != FREE && recipe[1] == FREE -> ask(1); await(1)
         :: else
         fi;
         if
@@ -688,7 +693,7 @@ proctype Keeper() {
             if
             :: abort();
                 cutReported = true;
-                recipe[0] = ASKED;
+                ask(0);
                 await(0)
             :: cutReported = true          /* no way to cut the connection */
             fi
@@ -783,14 +788,9 @@ proctype Store() {
 
 /* ---- Properties ---- */
 
-/* (1) After a lock that kept its deadline no program can reach a cached page, and no secret is in
- * memory. A page of a closed file may still be on its way out. After any lock that was reported,
- * the keys are gone. */
-#ifdef M_NO_PAGE_AT_ALL
+/* (1) After a lock that kept its deadline no page is cached, and no secret is in memory. After any
+ * lock that was reported, the keys are gone. */
 #define DROPPED (!isClean || IS_KEPT || page == ABSENT)
-#else
-#define DROPPED (!isClean || IS_KEPT || page == ABSENT || (drops > 0 && !programHasFile))
-#endif
 #define WIPED (!isClean || IS_KEPT || (!cipher[0] && !cipher[1]))
 #define KEYLESS (!isLocked || (!classKey && (IS_KEPT || !fileKey)))
 /* (2) The newest accepted version is stored, or on its way, or reported. */

@@ -225,6 +225,29 @@ import func WardTestSupport.comesTrue
         volume.release(ownOther, harness.context)
     }
 
+    @Test("Row L1: a lock drops the pages of a file whose own drop at the close has not ended")
+    func dropAtCloseUnderWay() throws {
+        let harness = try VolumeHarness(defaultClass: .complete)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        let volume = harness.volume
+        let drops = Atomic<Int>(0)
+        let (isDropping, mayEnd) = (DispatchSemaphore(value: 0), DispatchSemaphore(value: 0))
+        let kernel = BlockingKernel {
+            guard drops.add(1, ordering: .relaxed).oldValue == 0 else { return }
+            isDropping.signal()
+            mayEnd.wait()
+        }
+        volume.setNotifier(kernel)
+        volume.gate.classes.set(.closing, for: .complete)
+        volume.release(handle, harness.context)
+        isDropping.wait()
+        harness.lock()
+        #expect(drops.load(ordering: .relaxed) == 2, "the lock has not waited for the first")
+        mayEnd.signal()
+        volume.background.drain()
+    }
+
     @Test(
         "A journal's database is not looked into once the gate is closed, though its key is there")
     func databaseBehindTheGate() throws {

@@ -355,6 +355,23 @@ import func WardTestSupport.comesTrue
         #expect(try harness.read(mapped.handle, 0, 10).count == 10)
     }
 
+    @Test("An eviction that starts after the unlock that followed it touches neither gate nor keys")
+    func lateStart() throws {
+        let harness = try VolumeHarness(defaultClass: .complete)
+        let (_, handle) = try harness.create("file")
+        try harness.write(handle, 0, [1, 2, 3])
+        let volume = harness.volume
+        let late = volume.beginEviction(
+            of: [.a, .b], keepOpenFiles: [.b], deadline: .seconds(5))
+        volume.abandonEviction(of: [.a, .b], keepOpenFiles: [.b])
+        try harness.unlock()
+        _ = late.run()
+        #expect(volume.keyring.available.isSuperset(of: [.a, .b]))
+        #expect(volume.gate.classes.state(of: .complete) == .open)
+        #expect(try harness.read(handle, 0, 3) == [1, 2, 3])
+        volume.release(handle, harness.context)
+    }
+
     @Test("A hole that a lock has stored into is data, although the store does not have it yet")
     func seekFindsWhatIsAccepted() throws {
         let storage = FailingStorage()

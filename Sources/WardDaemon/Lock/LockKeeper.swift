@@ -298,10 +298,10 @@ final class LockKeeper: @unchecked Sendable {
     private func evict(
         _ classes: ProtectionClassSet, keepOpenFiles kept: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport? {
-        let volume = volume
+        let eviction = volume.beginEviction(of: classes, keepOpenFiles: kept, deadline: deadline)
         let outcome = Outcome()
         let isDone = recipes.run(timeout: deadline + .seconds(1)) {
-            let report = volume.evict(classes, keepOpenFiles: kept, deadline: deadline)
+            let report = eviction.run()
             outcome.report.withLock { $0 = report }
         }
         return isDone ? outcome.report.withLock { $0 } : nil

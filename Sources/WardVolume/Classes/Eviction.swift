@@ -5,8 +5,9 @@ import WardSystem
 
 /// One lock of some classes, step by step. Holds what the steps share.
 ///
-/// Concurrency: one thread runs it, which serves no requests. All properties are constant.
-struct Eviction: Sendable {
+/// Concurrency: the thread that decides about locks makes it, and one thread that serves no
+/// requests runs it. All properties are constant.
+public struct Eviction: Sendable {
     /// How long an eviction waits for the backing store to take accepted pages, once the keys are
     /// gone.
     private static let storePatience = Duration.seconds(2)
@@ -50,8 +51,10 @@ struct Eviction: Sendable {
         number = volume.gate.evictions.begin()
     }
 
-    /// Locks the classes as `Volume.evict` says.
-    func run() -> EvictionReport {
+    /// Locks the classes as `Volume.evict` says. Runs once.
+    public func run() -> EvictionReport {
+        // A delayed refusal holds a page that the kernel may have to drop.
+        volume.refusals.letGo()
         var report = EvictionReport()
         beginClosing()
         // Reads that passed the gate must have filled their pages before the pages are dropped.

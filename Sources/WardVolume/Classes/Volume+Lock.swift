@@ -19,10 +19,18 @@ extension Volume {
     public func evict(
         _ classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
     ) -> EvictionReport {
-        let end = SystemClock.monotonic() + deadline
-        // A delayed refusal holds a page that the kernel may have to drop.
-        refusals.letGo()
-        return Eviction(self, of: classes, keepOpenFiles: keepOpenFiles, until: end).run()
+        beginEviction(of: classes, keepOpenFiles: keepOpenFiles, deadline: deadline).run()
+    }
+
+    /// Begins the eviction that `evict` describes, and makes earlier ones void. `run` does the
+    /// rest, on any thread. The thread that decides about locks calls this, so that an eviction
+    /// that runs late never undoes a later unlock. The deadline counts from here.
+    public func beginEviction(
+        of classes: ProtectionClassSet, keepOpenFiles: ProtectionClassSet, deadline: Duration
+    ) -> Eviction {
+        Eviction(
+            self, of: classes, keepOpenFiles: keepOpenFiles,
+            until: SystemClock.monotonic() + deadline)
     }
 
     /// Replaces an eviction that does not return: closes the gate and wipes the keys without

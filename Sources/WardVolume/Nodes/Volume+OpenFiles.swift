@@ -356,14 +356,14 @@ extension Volume {
 
     // MARK: Later
 
-    /// Drops a node's cached pages, on a background thread.
+    /// Drops a node's cached pages, on a background thread. The node stays marked: a lock drops its
+    /// pages once more, so that none is left when it ends.
     func invalidateLater(_ node: Node) {
         guard node.cachedPages.exist.load(ordering: .relaxed), let kernel,
             gate.drops.announce(for: node.protectionClass ?? .none)
         else { return }
         background.add { [self] in
             gate.drops.perform({ !node.isHeldByKernel && isClosed(node) }) {
-                node.cachedPages.exist.store(false, ordering: .relaxed)
                 kernel.invalidateContent(of: node.id)
             }
         }
