@@ -18,6 +18,16 @@ import WardVolume
         #expect(report.failures > 0)
     }
 
+    /// An error that comes after the name was made, on a disk that does not keep the order.
+    @Test("A seed of make crash in which mkdir fails late, and the power is cut")
+    func directoryTakenBack() {
+        var settings = CrashSettings.promised(seed: 1_795_856_114_047)
+        settings.lives = 1
+        let report = CrashRun.run(settings)
+        #expect(report.losses == [])
+        #expect(report.failures > 0)
+    }
+
     @Test(
         "random operations, one in three on a store that fails",
         arguments: [24, 33, 44] as [UInt64])

@@ -161,6 +161,9 @@ extension Volume {
             // Out of the way first, as in `removeDirectory`.
             let hidden = store.staging.next()
             try storage.renameat(directory, stored, directory, hidden, flags: 0)
+            // A power cut must not leave the name without the record. A failed mkdir(2) may leave a
+            // whole directory, not a damaged one.
+            if !store.traits.keepsOrder { try storage.fsync(directory) }
             sweep(directory, Array(hidden.utf8))
         } catch {
             noteUnknownName(in: parent)
