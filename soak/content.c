@@ -1,9 +1,9 @@
 // The content of the files, and its possible versions.
 //
-// A file is an array of 64-bit words, because a store of one word can't tear. A word is 40 bits of
-// hash over (seed, file, index, version) above 24 bits of version. A word that was never written,
-// or was cut off, is 0. The model keeps the possible versions of each word: one after an
-// acknowledged operation, more after a half-failed one.
+// A file is an array of 64-bit words, because a store of one word through a mapping can't tear. A
+// word is 40 bits of hash over (seed, file, index, version) above 24 bits of version. A word that
+// was never written, or was cut off, is 0. The model keeps the possible versions of each word: one
+// after an acknowledged operation, more after a half-failed one.
 #include "soak.h"
 
 #include <string.h>
@@ -32,6 +32,22 @@ uint64_t word_for(uint64_t seed, uint32_t file_id, size_t index, uint32_t versio
 
 bool is_word_of(uint64_t seed, uint32_t file_id, size_t index, uint64_t word) {
     return word == word_for(seed, file_id, index, word & VERSION_MASK);
+}
+
+bool is_torn_word(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, uint32_t newest) {
+    bool found[256] = {false};
+    for (uint32_t version = 0; version <= newest; version++) {
+        uint64_t difference = word ^ word_for(seed, file_id, index, version);
+        unsigned same = 0;
+        for (int i = 0; i < WORD_BYTES; i++) same |= (difference >> 8 * i & 0xff ? 0u : 1u) << i;
+        found[same] = true;
+    }
+    for (unsigned a = 0; a < 256; a++) {
+        for (unsigned b = 0; found[a] && b < a; b++) {
+            if (found[b] && (a | b) == 0xff) return true;
+        }
+    }
+    return false;
 }
 
 bool owns(const struct file *f, size_t index) {
@@ -78,12 +94,12 @@ bool check_words(struct worker *w, struct file *f, const void *bytes, size_t fir
         size_t index = first + i;
         bool is_right = false;
         uint32_t version = word & VERSION_MASK;
-        if (is_word_of(w->seed, f->id, index, word)) {
-            if (!owns(f, index)) {
-                is_right = true;  // another process's word; that process knows its versions
-            } else {
-                for (int c = 0; c < CANDIDATES && !is_right; c++) is_right = f->model[index].version[c] == version;
-            }
+        if (!owns(f, index)) {
+            // Another process's word, and it may be writing. That process knows its versions.
+            is_right = is_word_of(w->seed, f->id, index, word) ||
+                is_torn_word(w->seed, f->id, index, word, f->version + TORN_VERSIONS);
+        } else if (is_word_of(w->seed, f->id, index, word)) {
+            for (int c = 0; c < CANDIDATES && !is_right; c++) is_right = f->model[index].version[c] == version;
         }
         if (!is_right) {
             const uint32_t *v = f->model[index].version;

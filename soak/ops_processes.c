@@ -122,11 +122,14 @@ static bool is_unchanged(const struct victim *v) {
     return __atomic_load_n(&v->slot->sequence, __ATOMIC_ACQUIRE) == v->sequence;
 }
 
-// Checks that stolen words are words of the file. Only its owner knows the right version.
+// Checks that stolen words are words of the file. Only its owner knows the right version, and may
+// be writing the next one.
 static void check_stolen(struct worker *w, const struct victim *v, size_t first, ssize_t got, const char *how) {
     for (ssize_t i = 0; i < got / WORD_BYTES; i++) {
         uint64_t word = ((uint64_t *)w->buffer)[i];
-        if (!is_word_of(w->seed, v->entry.file_id, first + i, word)) {
+        if (!is_word_of(w->seed, v->entry.file_id, first + i, word) &&
+            !is_torn_word(
+                w->seed, v->entry.file_id, first + i, word, v->entry.accepted_version + TORN_VERSIONS)) {
             report_loss(w, "%s: word %zu of file %x of another process is %016llx", how, (size_t)(first + i),
                 v->entry.file_id, (unsigned long long)word);
             return;
