@@ -60,8 +60,9 @@ PARSER  ?=
 SANITIZER ?= address
 
 # Builds in .build share these flags: with others everything would be built once more. BoringSSL takes a good part of the tests'
-# time where it is not optimised. The checks of Swift code stay as they are.
-DEBUG_FLAGS := -Xcc -O2
+# time where it is not optimised. The checks of Swift code stay as they are. The index is there for XCTest, which looks for its
+# tests in it, and needs nothing of other modules.
+DEBUG_FLAGS := -Xcc -O2 -Xswiftc -index-ignore-system-modules -Xswiftc -index-ignore-clang-modules
 # Swift Testing walks the stack at each throw unless it is told not to (scripts/run-suites does the same).
 export SWT_SWIFT_ERROR_BACKTRACING_ENABLED ?= 0
 

@@ -4,12 +4,13 @@ import Testing
 extension MountSuite {
     /// A small file in the backing store that an attacker made as long as the store allows.
     @Suite struct PlantedFileTests {
-        /// `plant NAME LENGTH`: changes the backing file that was made last.
+        /// `plant STORE KIND LENGTH INODE`: changes the backing file with this inode. The mount shows
+        /// the same number.
         private static let planter = """
             import os, sys
-            store, kind, length = sys.argv[1], sys.argv[2], int(sys.argv[3])
-            names = [store + "/" + n for n in os.listdir(store) if "." not in n and n != "README"]
-            file = max((n for n in names if os.path.isfile(n)), key=lambda n: os.stat(n).st_ino)
+            store, kind, length, inode = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+            names = [store + "/" + n for n in os.listdir(store)]
+            [file] = [n for n in names if os.lstat(n).st_ino == inode]
             fd = os.open(file, os.O_RDWR)
             if kind != "tail":
                 os.ftruncate(fd, 0)
@@ -44,7 +45,7 @@ extension MountSuite {
                     for use in stat read write truncate punch class rm left; do
                         echo content >"$kind-$use"
                         '\(TestEnvironment.shared.python)' "$OUT/plant.py" '\(backing)' "$kind" \
-                            $(((\(lengths[place]!)) - 4096))
+                            $(((\(lengths[place]!)) - 4096)) $(stat -c %i "$kind-$use")
                     done
                 done
                 """)

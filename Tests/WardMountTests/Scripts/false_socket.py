@@ -12,11 +12,13 @@ import threading
 
 name, heard = sys.argv[1:3]
 real = name + ".real"
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(name + ".false")
+listener.listen(64)
 if "--alone" not in sys.argv:
     os.rename(name, real)
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(name)
-listener.listen(64)
+# In one step: the daemon makes a socket that is gone again.
+os.rename(name + ".false", name)
 record = open(heard, "ab", buffering=0)
 
 
