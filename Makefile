@@ -25,8 +25,7 @@
 #                 root (half an hour). QUICK=1 takes three minutes and only prints
 # make bench-admin ls -R, check and class set -R over 100,000 files; root (20 minutes). QUICK=1: a minute, only prints
 # make bench-delayed on a store that takes 1 ms and 50 ms for each request; root (40 minutes). QUICK=1: three minutes, only prints
-# make bench-profile where ward's processor time goes in the rows of make bench; rewrites its part of docs/performance.md; root (four
-#                 minutes). QUICK=1: two minutes, only prints
+# make bench-profile where ward's processor time goes in the rows of make bench; root (four minutes). QUICK=1: two minutes
 # make bench-lock how long locks and unlocks take; rewrites its part of docs/performance.md (5 minutes)
 # make bench-swift what the Swift library's calls cost beside Foundation's own, and simulated devices (2 minutes)
 # make release-check  everything that has to hold before a release, one after the other: hours (docs/verification.md)
@@ -58,6 +57,12 @@ SEED    ?=
 PROCESSES ?=
 PARSER  ?=
 SANITIZER ?= address
+
+# Builds in .build share these flags: with others everything would be built once more. BoringSSL takes a good part of the tests'
+# time where it is not optimised. The checks of Swift code stay as they are.
+DEBUG_FLAGS := -Xcc -O2
+# Swift Testing walks the stack at each throw unless it is told not to (scripts/run-suites does the same).
+export SWT_SWIFT_ERROR_BACKTRACING_ENABLED ?= 0
 
 RELEASE := $(SWIFT) build -c release --static-swift-stdlib --product ward
 PROGRAM := .build/release/ward
@@ -100,11 +105,11 @@ build:
 
 debug:
 	@scripts/setup test
-	$(SWIFT) build --build-tests
+	$(SWIFT) build --build-tests $(DEBUG_FLAGS)
 
 test:
 	@scripts/setup test
-	$(SWIFT) build --build-tests
+	$(SWIFT) build --build-tests $(DEBUG_FLAGS)
 ifdef TEST
 	$(SWIFT) test --skip-build --filter '$(TEST)'
 else
@@ -123,12 +128,12 @@ test-fuzz:
 
 test-io-uring:
 	@scripts/setup test
-	$(SWIFT) build --build-tests
+	$(SWIFT) build --build-tests $(DEBUG_FLAGS)
 	scripts/over-io-uring $(SWIFT) test --skip-build --filter $(if $(TEST),'$(TEST)',WardMountTests)
 
 test-scheduler:
 	@scripts/setup test
-	$(SWIFT) build --build-tests
+	$(SWIFT) build --build-tests $(DEBUG_FLAGS)
 	WARD_TEST_SCHEDULER=1 $(SWIFT) test --skip-build --no-parallel \
 	    --filter 'LoneGivingWayTests|GivingWayTests|TransportTests'
 
@@ -136,12 +141,12 @@ test-scheduler:
 outside: OUTSIDE := Tests/DataProtectionTests/Outside
 outside:
 	cp Package.resolved $(OUTSIDE)/
-	$(SWIFT) build --build-tests --package-path $(OUTSIDE) --scratch-path .build
+	$(SWIFT) build --build-tests $(DEBUG_FLAGS) --package-path $(OUTSIDE) --scratch-path .build
 
 # A package of its own; in the same scratch directory it finds what is built of ward (13 s instead of 200).
 examples:
 	@scripts/setup test
-	$(SWIFT) test --package-path Examples/RunTracker --scratch-path .build
+	$(SWIFT) test $(DEBUG_FLAGS) --package-path Examples/RunTracker --scratch-path .build
 
 check:
 	$(SWIFT) format lint --strict --parallel --recursive $(SWIFT_SOURCES)
@@ -224,7 +229,7 @@ docs:
 	@scripts/setup build
 	mkdir -p .build-docs
 	for target in DataProtectionLinux DataProtectionTesting DataProtectionGRDB; do \
-	    WARD_DOCS=1 $(SWIFT) package --allow-writing-to-directory .build-docs generate-documentation --target $$target \
+	    WARD_DOCS=1 $(SWIFT) package $(DEBUG_FLAGS) --allow-writing-to-directory .build-docs generate-documentation --target $$target \
 	        --warnings-as-errors --output-path .build-docs/$$target || exit 1; \
 	done
 
@@ -250,7 +255,7 @@ bench-profile:
 	@$(NEEDS_ROOT)
 	@scripts/setup bench
 	$(RELEASE)
-	benchmarks/profile --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/profile.json --write docs/performance.md) $(PROFILE)
+	benchmarks/profile --ward $(PROGRAM) $(if $(QUICK),--quick,--json benchmarks/results/profile.json) $(PROFILE)
 
 bench-lock:
 	@scripts/setup bench

@@ -78,14 +78,15 @@ def result(options, body) -> dict:
     return isolation.alone(work, programs)
 
 
-def finish(options, result: dict, section: str, text: str, chart: tuple[str, str] | None = None) -> None:
-    """`chart` is the end of the picture's name, and the picture."""
+def finish(options, result: dict, section: str, text: str, chart: tuple[str, str] | None = None,
+           page: str | None = None) -> None:
+    """`chart` is the end of the picture's name, and the picture; `page` is what the Markdown file gets, if not `text`."""
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(text)
     if options.write:
-        systems.write_section(options.write, section, text)
+        systems.write_section(options.write, section, page or text)
         if chart:
             options.write.with_name(f"{options.write.stem}{chart[0]}.svg").write_text(chart[1], encoding="utf-8")
 

@@ -1,5 +1,7 @@
 """What the figures of `make bench-growth` say: straight lines or not, a table, a chart."""
 
+import textwrap
+
 import charts
 import command
 
@@ -60,7 +62,8 @@ def count_words(panel: str, count: float) -> str:
     return f"{count:,.0f}"
 
 
-def as_text(result: dict) -> str:
+def table(result: dict) -> tuple[str, list[str]]:
+    """The table, and what is steeper than it should be."""
     lines = ["| what, and of how many | least | most | ward at the least | ward at the most | growth | ext4's | gocryptfs's |",
              "| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"]
     problems = []
@@ -76,12 +79,22 @@ def as_text(result: dict) -> str:
                   for name in ("plain", "gocryptfs")]
         lines.append(f"| {words} | {count_words(panel, least)} | {count_words(panel, most)} | {readable(first, unit)} | "
                      f"{readable(last, unit)} | {said} | {' | '.join(others)} |")
+    return "\n".join(lines), problems
+
+
+def page(result: dict) -> str:
+    """What docs/performance.md shows beside the chart."""
+    problems = table(result)[1]
     verdict = "Straight lines or better everywhere, or as ext4's."
     if problems:
         verdict = f"Steeper than a straight line: {'; '.join(problems)}."
     rounds = result["options"]["rounds"]
     notes = command.notes(result, f"medians of {rounds} rounds, from 100,000 names on one" if rounds > 1 else "one round")
-    return "\n\n".join(["\n".join(lines), " ".join([verdict, *result["remarks"]]), notes])
+    return "\n\n".join([textwrap.fill(" ".join([verdict, *result["remarks"]]), 100), notes])
+
+
+def as_text(result: dict) -> str:
+    return f"{table(result)[0]}\n\n{page(result)}"
 
 
 def chart(result: dict) -> str:

@@ -92,26 +92,27 @@ def megabytes(value: float | None) -> str:
     return "–" if value is None else f"{value / 1e6:,.0f}" if value >= 9.95e6 else f"{value / 1e6:.1f}"
 
 
-def verdict_table(result: dict, name: str) -> str:
+def merged(missed: list[list[str]]) -> list[str]:
+    """What both transports miss, what only /dev/fuse does (¹), and what only io_uring does (²)."""
+    if len(missed) != len(WARDS):
+        return sum(missed, [])
+    device, ring = missed
+    return [*(word if word in ring else f"{word}¹" for word in device), *(f"{word}²" for word in ring if word not in device)]
+
+
+def verdict_table(result: dict) -> str:
+    """Each system's time beside ext4's, and what ward misses by each of its transports."""
+    others = [name for name in result["systems"] if name != "plain"]
+    wards = [name for name in WARDS if name in others]
     rows = []
-    for row in measured(result, name, "plain"):
-        peer = fastest_peer(result, row.key)
-        missed = misses(row, result, name)
-        rows.append([
-            title(row, result), seconds(median(result, row.key, "plain")), times(ratio(result, row.key, name, "plain")),
-            f"{row.target:g} [{row.others:g}]",
-            f"{peer[0]} {times(ratio(result, row.key, peer[0], 'plain'))}" if peer else "–",
-            times(peer[1] / median(result, row.key, name)) if peer else "–", times(ratio(result, row.key, name, "gocryptfs", "cpu")),
-            "misses " + ", ".join(missed) if missed else "holds"])
-    return table(["workload", "ext4", f"{TITLES[name]} ÷ ext4", "target [others then]", "fastest other ÷ ext4", "ward faster by",
-                  "CPU ÷ gocryptfs's", "verdict"], rows)
-
-
-def ratio_table(result: dict) -> str:
-    names = [name for name in result["systems"] if name != "plain"]
-    return table(["time ÷ ext4's", *(TITLES[name] for name in names)],
-                 [[title(row, result), *(times(ratio(result, row.key, name, "plain")) for name in names)]
-                  for row in measured(result, "plain")])
+    for row in measured(result, *wards, "plain"):
+        missed = merged([misses(row, result, name) for name in wards])
+        shares = [times(ratio(result, row.key, name, "gocryptfs", "cpu")) for name in wards]
+        rows.append([title(row, result), f"{row.target:g} [{row.others:g}]", seconds(median(result, row.key, "plain")),
+                     *(times(ratio(result, row.key, name, "plain")) for name in others), ", ".join(shares),
+                     ", ".join(missed) or "–"])
+    return table(["time ÷ ext4's", "target [others then]", "ext4", *(TITLES[name] for name in others), "CPU ÷ gocryptfs's",
+                  "ward misses"], rows)
 
 
 def cost_table(result: dict) -> str:
@@ -152,18 +153,22 @@ def summary(result: dict, name: str) -> str:
     idle = statistics.median(result["idle"][name])
     if idle > IDLE_LIMIT:
         text += f" Idle memory is {megabytes(idle)} MB, over {megabytes(IDLE_LIMIT)}."
-    return text
+    peak = max(median(result, row.key, name, "peak") for row in judged)
+    return f"{text} The most memory of any row is {megabytes(peak)} MB."
+
+
+def page(result: dict) -> str:
+    """What docs/performance.md shows."""
+    parts = []
+    if "plain" in result["systems"]:
+        parts += [verdict_table(result), *(summary(result, name) for name in WARDS if name in result["systems"])]
+    return "\n\n".join([*parts, notes(result)])
 
 
 def as_text(result: dict) -> str:
     if result["options"]["against"]:
         return "\n\n".join([regression_table(result), notes(result)])
-    parts = []
-    if "plain" in result["systems"]:
-        for name in (name for name in WARDS if name in result["systems"]):
-            parts += [verdict_table(result, name), summary(result, name)]
-        parts.append(ratio_table(result))
-    return "\n\n".join([*parts, cost_table(result), memory_table(result), notes(result)])
+    return "\n\n".join([cost_table(result), memory_table(result), page(result)])
 
 
 def bars(result: dict) -> list[charts.Group]:

@@ -57,6 +57,7 @@ def run() -> None:
         ("too much memory", misses("ward", peak=101e6), ["memory"]),
         ("flushes left out", misses("ward", flushes=100), ["flushes"]),
         ("the other transport is judged by itself", misses("ward-ring", seconds=1.5), ["target", "others"]),
+        ("missed by both, by one, by the other", report.merged([["target", "CPU"], ["target", "others"]]), ["target", "CPU¹", "others²"]),
         ("slower beyond the noise", against([1.2, 1.3, 1.25], [1.0, 1.1, 1.05]), "slower"),
         ("faster beyond the noise", against([1.0, 1.1, 1.05], [1.2, 1.3, 1.25]), "faster"),
         ("within the noise", against([1.2, 1.3, 1.05], [1.0, 1.1, 1.25]), ""),

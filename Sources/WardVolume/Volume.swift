@@ -15,11 +15,13 @@ import WardSystem
 /// `LockRank` is the order in which threads take the mutexes. No lock is held across a notification
 /// to the kernel.
 public final class Volume: Sendable {
-    public let isReadOnly: Bool
     let parameters: VolumeParameters
     let layout: PageLayout
     let keys: VolumeKeys
     let store: BackingStore
+    /// The same as the store's. Each request uses it, and a property of the volume itself takes no
+    /// count of references.
+    let storage: any Storage
     let gate: ContentGate
     let nodes: VolumeNodes
     let names: NameTree
@@ -33,6 +35,7 @@ public final class Volume: Sendable {
     /// Runs work that must not run on a worker.
     let background = SerialQueue("ward-volume")
 
+    public var isReadOnly: Bool { store.isReadOnly }
     /// The path of the backing directory.
     public var backingPath: String { store.path }
     /// The volume's 16-byte identifier (docs/format.md).
@@ -45,7 +48,6 @@ public final class Volume: Sendable {
     public var keepsListings: Bool { store.traits.keepsListings }
     /// Bytes of a page in the backing store: 512 or 4,096.
     public var pageBytes: Int { layout.pageBytes }
-    var storage: any Storage { store.storage }
     var root: Node { nodes.root }
 
     /// Opens the volume at `backingPath`: checks the root, puts the epochs of an unclean end in
@@ -66,7 +68,6 @@ public final class Volume: Sendable {
         observer: (any VolumeObserver)?, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         self.parameters = parameters
-        isReadOnly = readOnly
         mount = MountSide(keepsContent: kernelKeepsContent)
         layout = PageLayout(pageBytes: parameters.pageBytes)
         pending = PendingStores(pageBytes: parameters.pageBytes)
@@ -77,16 +78,18 @@ public final class Volume: Sendable {
             backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly, isCopy: isCopy)
         keys = opened.keys
         store = BackingStore(
-            path: backingPath, storage, root: opened.descriptor, opened.status)
+            path: backingPath, storage, root: opened.descriptor, opened.status,
+            isReadOnly: readOnly)
+        self.storage = storage
         let root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
         state.setDescriptor(StoreDescriptor(opened.keptDescriptor, storage))
         root.directory = state
         nodes = VolumeNodes(root: root)
         names = NameTree(store, keys, root: root)
-        rules = ClassRules(hasMarks: opened.record.isSynchronised)
+        rules = ClassRules(root: root, hasMarks: opened.record.isSynchronised)
         backing = BackingAccess(
-            store, nodes, names, keys, rules, reporter, isReadOnly: readOnly)
+            store, nodes, names, keys, rules, reporter)
         durability = Durability(
             store, keys, reporter, epoch: opened.epoch, doubtful: opened.doubtful)
         if opened.wasUnclean {

@@ -54,6 +54,28 @@ import WardSystem
         }
     }
 
+    /// Nothing is cut to undo a write of which no byte was written.
+    @Test("A file made shorter whose new end can't be synced, and then made longer, keeps its end")
+    func shortenedAndGrown() throws {
+        var cases = 0
+        for (first, second) in (0..<8).flatMap({ first in (0..<8).map { (first, $0) } }) {
+            let bench = try CrashBench(pages: 5)
+            defer { bench.volume.release(bench.handle) }
+            bench.disk.fail(SimulatedDisk.Faults(after: first, .ioError))
+            if (try? bench.volume.setSize(bench.node, bench.handle, 5000)) != nil { continue }
+            bench.disk.fail(SimulatedDisk.Faults(after: second, .ioError))
+            try bench.crash(seeds: 2) {
+                if (try? bench.volume.write(bench.handle, 5000, [1, 2, 3])) == nil { cases += 1 }
+            } _: { volume, place in
+                let found = try CrashBench.content(volume)
+                let isStart = found.prefix(4000) == bench.content.prefix(4000)
+                #expect(isStart, "\(found.count) bytes, calls \(first), \(second), \(place)")
+            }
+            bench.disk.fail(nil)
+        }
+        #expect(cases > 0)
+    }
+
     /// Pages behind the new end would look like an interrupted growth, with the old size as the
     /// good one.
     @Test("A file made shorter and synced has its new size, whatever failed before")

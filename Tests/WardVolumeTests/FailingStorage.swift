@@ -28,6 +28,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     private var keepsOrder = true
     private var statusHook: (@Sendable (FileStatus) -> Void)?
     private var attributeHook: (@Sendable () -> Void)?
+    private var placeHook: (@Sendable () -> Void)?
     private var readLinkHook: (@Sendable () -> Void)?
     private var makeDirectoryHook: (@Sendable () -> Void)?
 
@@ -60,6 +61,8 @@ final class FailingStorage: Storage, @unchecked Sendable {
     func onAttributeByName(_ hook: (@Sendable () -> Void)?) {
         lock.withLock { attributeHook = hook }
     }
+    /// `hook` is called before a file is opened as a place alone (`O_PATH`).
+    func onOpenPlace(_ hook: (@Sendable () -> Void)?) { lock.withLock { placeHook = hook } }
     /// `hook` is called before each symbolic link is read.
     func onReadLink(_ hook: (@Sendable () -> Void)?) { lock.withLock { readLinkHook = hook } }
 
@@ -186,6 +189,7 @@ final class FailingStorage: Storage, @unchecked Sendable {
     {
         if f & O_CREAT != 0 { try change() }
         if f & O_CREAT == 0 { try call() }
+        if f & 0o10000000 /* O_PATH */ != 0 { lock.withLock { placeHook }?() }
         if let refusal = lock.withLock({ openError }), f & O_DIRECTORY == 0 { throw refusal }
         return try real.openat(d, p, f, mode: mode)
     }

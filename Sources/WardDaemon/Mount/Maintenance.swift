@@ -86,7 +86,7 @@ final class Maintenance: Sendable {
         while true {
             mendWake.wait()
             if isStopping.load(ordering: .relaxed) { return }
-            volume.mendDoubtfulFiles { isStopping.load(ordering: .relaxed) }
+            volume.mendDoubtfulFiles { [self] in isStopping.load(ordering: .relaxed) }
             ward_scrub_thread()
         }
     }

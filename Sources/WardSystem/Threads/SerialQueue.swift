@@ -110,8 +110,8 @@ public final class SerialQueue: Sendable {
                     return job != nil || (state.waiting.isEmpty && state.runner == nil)
                 }
             }
-            guard let job else { return }
-            run(job)
+            guard job != nil else { return }
+            run(&job)
         }
     }
 
@@ -141,15 +141,21 @@ public final class SerialQueue: Sendable {
         return state.waiting.removeFirst()
     }
 
-    private func run(_ job: Job) {
-        job()
+    /// Runs a job, and lets go of what it holds before another thread can see that it is done.
+    private func run(_ job: inout Job?) {
+        job?()
+        job = nil
         ward_scrub_thread()
         state.withLock { $0.runner = nil }
         changes.signalAll()
     }
 
     private func serve() {
-        while let job = next() { run(job) }
+        while true {
+            var job = next()
+            guard job != nil else { break }
+            run(&job)
+        }
         changes.signalAll()
     }
 

@@ -105,7 +105,8 @@ extension Volume {
         let before = file.headers.stored
         var isFirstHeader = false
         defer { if isFirstHeader { durability.unsynced.headers.end() } }
-        defer { durability.endWrite(context) }
+        let outer = durability.epochInUse(by: context)
+        defer { durability.endWrite(context, backTo: outer) }
         // After this only ciphertext: a lock may proceed while the backing store is slow.
         let (mayStoreLater, epochNow) = try withContent(of: file, operation, caller, context) {
             content throws(Errno) in
@@ -137,6 +138,12 @@ extension Volume {
         settle(file)
         do throws(Errno) {
             if file.extent.tail != .none, sizeChanges { try removeHint(access) }
+        } catch {
+            // No page was written, and the end may not be durable: it must not be cut now.
+            restoreHeader(access, before)
+            throw error
+        }
+        do throws(Errno) {
             try storage.pwrite(
                 file.descriptor, context.sealed, change.bytesOfPages,
                 at: change.first * layout.pageBytes)

@@ -98,7 +98,8 @@ extension Volume {
                 file, page: page, sealed + index * pageBytes, .allocate, caller, context)
         }
         old.copyMemory(from: sealed, byteCount: pages.count * pageBytes)
-        defer { durability.endWrite(context) }
+        let outer = durability.epochInUse(by: context)
+        defer { durability.endWrite(context, backTo: outer) }
         // Only ciphertext after this: a lock may proceed.
         try withContent(of: file, .allocate, caller, context) { content throws(Errno) in
             let epoch = sealingEpoch(file, durability.beginWrite(context))

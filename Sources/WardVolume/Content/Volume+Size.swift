@@ -99,7 +99,8 @@ extension Volume {
         try examine(file, page: newLast, context.sealed, operation, caller, context)
         let length = newSize - layout.start(ofPage: newLast)
         let capacity = layout.capacity(ofPage: newLast)
-        defer { durability.endWrite(context) }
+        let outer = durability.epochInUse(by: context)
+        defer { durability.endWrite(context, backTo: outer) }
         try withContent(of: file, operation, caller, context) { content throws(Errno) in
             let epochNow = sealingEpoch(file, durability.beginWrite(context))
             content.usePlain(pageBytes)
@@ -182,7 +183,8 @@ extension Volume {
         let sealed = context.sealed
         try readPage(file, oldLast, to: sealed)
         try examine(file, page: oldLast, sealed, operation, caller, context)
-        defer { durability.endWrite(context) }
+        let outer = durability.epochInUse(by: context)
+        defer { durability.endWrite(context, backTo: outer) }
         try withContent(of: file, operation, caller, context) { content throws(Errno) in
             try sealEnds(file, oldLast, newLast, newSize, content)
             if oldLast == 0 {

@@ -57,10 +57,18 @@ final class Durability: Sendable {
 
     func noteSyncFailure() { failures.add(1, ordering: .acquiringAndReleasing) }
 
+    /// The epoch of the write under way; 0 where the context writes nothing.
+    @inline(__always)
+    func epochInUse(by context: WorkerContext) -> UInt32 {
+        context.epochInUse.load(ordering: .relaxed)
+    }
+
     /// Announces the epoch that the pages of this request will carry. A durable point waits for
-    /// `endWrite`.
+    /// `endWrite`. A write within another one has that one's epoch.
     @inline(__always)
     func beginWrite(_ context: WorkerContext) -> UInt32 {
+        let outer = epochInUse(by: context)
+        if outer != 0 { return outer }
         while true {
             let now = epoch.load(ordering: .sequentiallyConsistent)
             context.epochInUse.store(now, ordering: .sequentiallyConsistent)
@@ -68,8 +76,11 @@ final class Durability: Sendable {
         }
     }
 
+    /// Ends a write, begun or not. `outer`: the epoch that was in use before.
     @inline(__always)
-    func endWrite(_ context: WorkerContext) { context.epochInUse.store(0, ordering: .releasing) }
+    func endWrite(_ context: WorkerContext, backTo outer: UInt32) {
+        context.epochInUse.store(outer, ordering: .releasing)
+    }
 
     // MARK: Doubt
 

@@ -4,7 +4,7 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-// Epochs and durable points.
+// Epochs, durable points and the end of a doubt.
 extension Volume {
     /// Whether a durable point is due: something was written since the last one.
     public var hasUnsyncedChanges: Bool {
@@ -89,5 +89,44 @@ extension Volume {
     private func awaitWrites(before now: UInt32, closing: Bool) {
         while gate.contexts.areWriting(before: now) { usleep(50) }
         if !closing { awaitStores(before: now) }
+    }
+
+    // MARK: Doubt
+
+    /// Mends files of doubtful epochs (`Mender`). Runs on a background thread after an unlock or a
+    /// durable point. Returns when no more can be read now, or when `shouldStop` says so. The doubt
+    /// ends when every file was readable.
+    public func mendDoubtfulFiles(shouldStop: @escaping () -> Bool) {
+        guard !isReadOnly, durability.doubt.isOpen else { return }
+        guard let mender = Mender(self, shouldStop: shouldStop) else {
+            return durability.doubt.noteMendingDue(true)
+        }
+        mender.run()
+    }
+
+    /// Mends one file (`FileMender.mend`).
+    func mendFile(
+        _ node: Node, _ context: WorkerContext, _ shouldStop: @escaping () -> Bool
+    ) -> Bool {
+        FileMender(self, context, shouldStop: shouldStop).mend(node)
+    }
+
+    /// Removes these intervals from the doubt: every file was read and mended since. Returns false
+    /// and keeps them if the state record could not be written. The same holds if a change was left
+    /// half-done since `before` (a value of `halfDoneChanges`), perhaps in one of them.
+    @discardableResult
+    func endDoubt(of intervals: [ClosedRange<UInt32>], ifHalfDoneIs before: Int) -> Bool {
+        // These intervals excuse cuts that are not finished.
+        guard finishCuts() == nil else { return false }
+        guard durability.doubt.end(intervals, ifHalfDoneIs: before) else { return false }
+        do throws(Errno) {
+            try durablePoint()
+        } catch {
+            durability.doubt.change { $0 = intervals + $0.filter { !intervals.contains($0) } }
+            return false
+        }
+        report(
+            .note("every file of the last unclean end was checked: no epoch is in doubt any more"))
+        return true
     }
 }

@@ -79,6 +79,16 @@ final class NameTree: Sendable {
 
     // MARK: Long names
 
+    /// Runs `body`, with `longNames` shared where `isLong`: `body` makes or removes a long name.
+    @inline(__always)
+    func withLongNames<R>(
+        if isLong: Bool, _ body: () throws(Errno) -> R
+    ) throws(Errno) -> R {
+        if isLong { longNames.beginReading() }
+        defer { if isLong { longNames.endReading() } }
+        return try body()
+    }
+
     /// Returns the target of a long name's link: base64url of the ciphertext. Nil where the
     /// ciphertext's hash is not that in the stored name.
     func readLongName(_ directory: Int32, _ stored: UnsafePointer<CChar>) throws(Errno) -> [UInt8]?

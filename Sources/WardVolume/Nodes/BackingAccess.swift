@@ -13,14 +13,13 @@ final class BackingAccess: Sendable {
     private let keys: VolumeKeys
     private let rules: ClassRules
     private let reporter: Reporter
-    private let isReadOnly: Bool
+    private let storage: any Storage
 
-    private var storage: any Storage { store.storage }
     private var root: Node { nodes.root }
 
     init(
         _ store: BackingStore, _ nodes: VolumeNodes, _ names: NameTree, _ keys: VolumeKeys,
-        _ rules: ClassRules, _ reporter: Reporter, isReadOnly: Bool
+        _ rules: ClassRules, _ reporter: Reporter
     ) {
         self.store = store
         self.nodes = nodes
@@ -28,7 +27,7 @@ final class BackingAccess: Sendable {
         self.keys = keys
         self.rules = rules
         self.reporter = reporter
-        self.isReadOnly = isReadOnly
+        storage = store.storage
     }
 
     /// Returns the state of a directory node. The first call reads it from the directory's record.
@@ -45,7 +44,7 @@ final class BackingAccess: Sendable {
             throw error
         }
         let made = DirectoryState(record: record)
-        if record.isSynchronised { rules.hasMarks.store(true, ordering: .sequentiallyConsistent) }
+        if record.isSynchronised { rules.noteMark() }
         let opened = StoreDescriptor(descriptor, storage)
         let state = node.adopt(made)
         if state === made { nodes.keptDirectories.keep(opened, state) }
@@ -271,7 +270,7 @@ final class BackingAccess: Sendable {
     func open(
         _ node: Node
     ) throws(Errno) -> (descriptor: Int32, status: FileStatus, isWritable: Bool) {
-        let writable = !isReadOnly
+        let writable = !store.isReadOnly
         do throws(Errno) {
             return try withLink(of: node) { directory, name throws(Errno) in
                 let descriptor = try storage.openat(
@@ -325,6 +324,54 @@ enum BackingPlace {
         switch self {
         case .name(let name, let directory): try storage.listxattrat(directory, name, buffer)
         case .descriptor(let descriptor): try storage.listxattr(descriptor, buffer)
+        }
+    }
+}
+
+// Names that a request makes or removes.
+extension BackingAccess {
+    /// Runs `body` with a name in `parent`, encrypted into `buffer`. The directory stays open, and
+    /// a long name keeps `longNames` shared. Throws `ENAMETOOLONG` or `EINVAL` for a name that
+    /// can't be stored.
+    @inline(__always)
+    func withName<R>(
+        _ plain: UnsafeRawBufferPointer, in parent: Node, _ state: DirectoryState,
+        to buffer: UnsafeMutablePointer<CChar>, _ body: (StoredName) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let isLong = try keys.names.encrypt(plain, in: state.id, to: buffer)
+        return try names.withLongNames(if: isLong) { () throws(Errno) in
+            let directory = try directoryDescriptor(of: parent)
+            return try withExtendedLifetime(directory) { () throws(Errno) in
+                try body(
+                    StoredName(
+                        parent: parent, state: state, directory: directory, plain: plain,
+                        stored: buffer, isLong: isLong))
+            }
+        }
+    }
+
+    /// Runs `body` as `withName` does, with both names of a rename. One hold of `longNames` is for
+    /// both.
+    @inline(__always)
+    func withNames<R>(
+        _ old: UnsafeRawBufferPointer, in from: Node, to oldBuffer: UnsafeMutablePointer<CChar>,
+        _ new: UnsafeRawBufferPointer, in to: Node, to newBuffer: UnsafeMutablePointer<CChar>,
+        _ body: (StoredName, StoredName) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let fromState = try directoryState(of: from)
+        let toState = try directoryState(of: to)
+        let oldIsLong = try keys.names.encrypt(old, in: fromState.id, to: oldBuffer)
+        let newIsLong = try keys.names.encrypt(new, in: toState.id, to: newBuffer)
+        return try names.withLongNames(if: oldIsLong || newIsLong) { () throws(Errno) in
+            let old = StoredName(
+                parent: from, state: fromState, directory: try directoryDescriptor(of: from),
+                plain: old, stored: oldBuffer, isLong: oldIsLong)
+            let new = StoredName(
+                parent: to, state: toState, directory: try directoryDescriptor(of: to),
+                plain: new, stored: newBuffer, isLong: newIsLong)
+            return try withExtendedLifetime((old.directory, new.directory)) { () throws(Errno) in
+                try body(old, new)
+            }
         }
     }
 }

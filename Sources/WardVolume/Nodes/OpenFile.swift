@@ -101,7 +101,7 @@ struct FileWriteAccess: ~Copyable {
 
     var headers: FileHeaderState {
         get { file.headers }
-        nonmutating set { file.headers = newValue }
+        nonmutating _modify { yield &file.headers }
     }
     var extent: FileExtent {
         get { file.extent }

@@ -2,29 +2,6 @@ import Glibc
 import WardFormat
 import WardSystem
 
-/// One name that a request changes, in its directory.
-struct StoredName {
-    let parent: Node
-    let state: DirectoryState
-    let directory: StoreDescriptor
-    /// The plaintext.
-    let plain: UnsafeRawBufferPointer
-    /// The stored name, zero-terminated, in a buffer of the worker.
-    let stored: UnsafePointer<CChar>
-    let isLong: Bool
-
-    /// The directory's descriptor.
-    var descriptor: Int32 { directory.rawValue }
-
-    func makeLongLink(_ names: NameTree) throws(Errno) {
-        if isLong { try names.makeLongLink(descriptor, stored, plain, state.id) }
-    }
-
-    func removeLongLink(_ names: NameTree) {
-        if isLong { names.removeLongLink(descriptor, stored) }
-    }
-}
-
 /// One rename, step by step. Holds what the steps share.
 ///
 /// Concurrency: its worker alone, which has begun a change of names.
@@ -218,7 +195,8 @@ struct Rename {
             let now = node.protectionClass
         else { return }
         let refused = node.classes.refused.value
-        guard let wanted = refused ?? before, wanted.isStronger(than: now) else { return }
+        guard let wanted = ClassRules.lostClass(refused: refused, replaced: before, now: now)
+        else { return }
         volume.report(
             .weakened(
                 path: volume.path(of: node), protectionClass: wanted, now: now,
@@ -226,9 +204,9 @@ struct Rename {
     }
 
     private func noteArrivals() {
-        guard volume.rules.hasMarks.load(ordering: .sequentiallyConsistent) else { return }
-        let left = volume.markedDirectory(over: old.parent)
-        let entered = volume.markedDirectory(over: new.parent)
+        guard volume.rules.hasMarks else { return }
+        let left = volume.rules.markedDirectory(over: old.parent)
+        let entered = volume.rules.markedDirectory(over: new.parent)
         volume.noteArrival(
             moved, to: new.parent, new.stored, before: left, .rename, caller, context)
         if isExchange, let replacedStatus {

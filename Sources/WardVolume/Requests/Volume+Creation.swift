@@ -48,14 +48,17 @@ extension Volume {
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let protectionClass = try classOfNewFile(parent, state, name, caller, context)
-        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let directory = try backing.directoryDescriptor(of: parent)
-        let place = StoredName(
-            parent: parent, state: state, directory: directory, plain: name,
-            stored: context.nameA, isLong: isLong)
-        let trueMode = try maskedMode(mode, umask, parent)
+        return try backing.withName(name, in: parent, state, to: context.nameA) {
+            place throws(Errno) in
+            let trueMode = try maskedMode(mode, umask, parent)
+            return try makeFile(place, trueMode, protectionClass, caller, context)
+        }
+    }
+
+    private func makeFile(
+        _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,
+        _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) -> (Node, OpenFile, Attributes) {
         try place.makeLongLink(names)
         let made: (file: OpenFile, status: FileStatus?)
         do throws(Errno) {
@@ -67,22 +70,6 @@ extension Volume {
             throw error
         }
         return try announce(made.file, made.status, place, context)
-    }
-
-    /// Returns the class of a new file, or throws where the file may not be made (rows I1, I12).
-    /// Begins a class decision if the class is above C.
-    private func classOfNewFile(
-        _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
-        _ caller: Caller, _ context: WorkerContext
-    ) throws(Errno) -> ProtectionClass {
-        let inherited = try classOfNewFiles(in: parent, state, context)
-        let protectionClass =
-            try sideFileClass(parent, state, name, else: inherited, caller, context) ?? inherited
-        if !protectionClass.isForSynchronised {
-            try mayDecide(protectionClass, parent, name, .create, caller, context)
-        }
-        try mayCreate(protectionClass, caller)
-        return protectionClass
     }
 
     /// Makes the backing file under its name. Returns its status if nothing was done to it since.

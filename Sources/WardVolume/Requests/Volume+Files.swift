@@ -25,8 +25,8 @@ extension Volume {
         of node: Node? = nil
     ) throws(Errno) {
         guard
-            gate.classes.state(of: protectionClass) == .open
-                || protectionClass == .completeUnlessOpen
+            ClassRules.admitsNewKey(
+                of: protectionClass, in: gate.classes.state(of: protectionClass))
         else { throw denied(node, protectionClass, operation, caller) }
     }
 

@@ -15,39 +15,49 @@ extension Volume {
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let isUnnamed = node.link == nil
-        let before = markedDirectory(overAnyNameOf: node)?.marked
+        let before = rules.markedDirectory(overAnyNameOf: node)?.marked
         defer { durability.unsynced.movedFiles.end(by: context) }
         if node.isRegular {
             if isUnnamed, let file = node.file {
                 // Rows O15, Y4.
-                if !file.protectionClass.isForSynchronised {
-                    try mayDecide(file.protectionClass, parent, newName, .link, caller, context)
-                }
+                try mayDecide(file.protectionClass, parent, newName, .link, caller, context)
                 try mayCreate(file.protectionClass, caller)
             }
             context.beginClassDecision()
             try keepClass(of: node, movingTo: state, context)
         }
-        let isLong = try keys.names.encrypt(newName, in: state.id, to: context.nameB)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let directory = try backing.directoryDescriptor(of: parent)
-        if isLong { try names.makeLongLink(directory.rawValue, context.nameB, newName, state.id) }
+        return try backing.withName(newName, in: parent, state, to: context.nameB) {
+            name throws(Errno) in
+            let status = try makeLink(of: node, name, isUnnamed: isUnnamed, context)
+            noteArrival(
+                status.backing, to: parent, name.stored, before: before, .link, caller, context)
+            nodes.table.retain(node)
+            return Entry(
+                node: node.id, generation: node.generation, attributes: status.attributes)
+        }
+    }
+
+    /// Gives a file its further name, and ends the class decision. Takes the name back if it
+    /// throws.
+    private func makeLink(
+        of node: Node, _ name: StoredName, isUnnamed: Bool, _ context: WorkerContext
+    ) throws(Errno) -> (backing: FileStatus, attributes: Attributes) {
+        try name.makeLongLink(names)
         do throws(Errno) {
             if let file = node.file {
                 // An unnamed file has only its descriptor. A file with names could lose the known
                 // one meanwhile.
-                try storage.linkDescriptor(file.descriptor, directory.rawValue, context.nameB)
+                try storage.linkDescriptor(file.descriptor, name.descriptor, name.stored)
             } else {
-                try backing.withLink(of: node) { old, name throws(Errno) in
-                    try storage.linkat(old, name, directory.rawValue, context.nameB)
+                try backing.withLink(of: node) { directory, old throws(Errno) in
+                    try storage.linkat(directory, old, name.descriptor, name.stored)
                 }
             }
         } catch {
-            if isLong { names.removeLongLink(directory.rawValue, context.nameB) }
+            name.removeLongLink(names)
             throw error
         }
-        node.addLink(parent, context.nameB)
+        node.addLink(name.parent, name.stored)
         if !isUnnamed {
             node.notes.hasSeveralNames.value = true
             names.movedNodes.note(node) { nodes.table.retain($0) }
@@ -55,20 +65,15 @@ extension Volume {
         noteNewName(of: node)
         durability.dirt.noteChange()
         context.endClassDecision()
-        let status: FileStatus
-        let attributes: Attributes
         do throws(Errno) {
-            status = try storage.fstatat(directory.rawValue, context.nameB)
-            attributes = try self.attributes(of: node, status, context)
+            let status = try storage.fstatat(name.descriptor, name.stored)
+            return (status, try attributes(of: node, status, context))
         } catch {
-            takeBack(context.nameB, parent, directory.rawValue)
-            node.removeLink(parent, context.nameB)
-            if isLong { names.removeLongLink(directory.rawValue, context.nameB) }
+            takeBack(name.stored, name.parent, name.descriptor)
+            node.removeLink(name.parent, name.stored)
+            name.removeLongLink(names)
             throw error
         }
-        noteArrival(status, to: parent, context.nameB, before: before, .link, caller, context)
-        nodes.table.retain(node)
-        return Entry(node: node.id, generation: node.generation, attributes: attributes)
     }
 
     /// Gives a file a durable header before it gets a name in a directory of another class. So it

@@ -28,7 +28,9 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) -> Entry {
         let (node, status) = try retain(parent, stored, directory.rawValue)
-        if status.st_nlink > 1, node.isRegular { node.notes.hasSeveralNames.value = true }
+        if status.st_nlink > 1, node.isRegular, !node.notes.hasSeveralNames.value {
+            node.notes.hasSeveralNames.value = true
+        }
         let forgotten = parent.nameSyncs.forgottenEpoch.value
         if forgotten >= durability.namesDurableBefore {
             node.nameSyncs.noteMade()
@@ -101,27 +103,33 @@ extension Volume {
     ) throws(Errno) -> Entry {
         let parent = node(parent)
         let state = try backing.directoryState(of: parent)
-        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let directory = try backing.directoryDescriptor(of: parent)
-        if isLong { try names.makeLongLink(directory.rawValue, context.nameA, name, state.id) }
+        return try backing.withName(name, in: parent, state, to: context.nameA) {
+            name throws(Errno) in
+            try make(name, context, isDirectory: isDirectory, body)
+        }
+    }
+
+    private func make(
+        _ name: StoredName, _ context: WorkerContext, isDirectory: Bool,
+        _ body: (Int32, UnsafePointer<CChar>, DirectoryState) throws(Errno) -> Void
+    ) throws(Errno) -> Entry {
+        try name.makeLongLink(names)
         do throws(Errno) {
-            try body(directory.rawValue, context.nameA, state)
+            try body(name.descriptor, name.stored, name.state)
         } catch {
-            if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
+            name.removeLongLink(names)
             throw error
         }
         durability.dirt.noteChange()
         do throws(Errno) {
-            let status = try storage.fstatat(directory.rawValue, context.nameA)
+            let status = try storage.fstatat(name.descriptor, name.stored)
             nodes.table.supersede(inode: UInt64(status.st_ino))
-            let entry = try lookup(parent, stored: context.nameA, in: directory, context)
+            let entry = try lookup(name.parent, stored: name.stored, in: name.directory, context)
             noteNewName(of: node(entry.node))
             return entry
         } catch {
-            takeBack(context.nameA, parent, directory.rawValue, isDirectory: isDirectory)
-            if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
+            takeBack(name.stored, name.parent, name.descriptor, isDirectory: isDirectory)
+            name.removeLongLink(names)
             throw error
         }
     }

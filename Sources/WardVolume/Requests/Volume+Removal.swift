@@ -11,25 +11,29 @@ extension Volume {
     ) throws(Errno) {
         let parent = node(parent)
         let state = try backing.directoryState(of: parent)
-        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let directory = try backing.directoryDescriptor(of: parent)
+        try backing.withName(name, in: parent, state, to: context.nameA) { name throws(Errno) in
+            try unlink(name, caller, context)
+        }
+    }
+
+    private func unlink(
+        _ name: StoredName, _ caller: Caller, _ context: WorkerContext
+    ) throws(Errno) {
         names.changes.begin()
         defer { names.changes.end() }
-        let status = try storage.fstatat(directory.rawValue, context.nameA)
+        let status = try storage.fstatat(name.descriptor, name.stored)
         let victim = nodes.table.find(inode: UInt64(status.st_ino))
-        let unread = unreadableNow(status, parent, context.nameA, context)
+        let unread = unreadableNow(status, name.parent, name.stored, context)
         noteLeaving(status, context)
         defer { durability.unsynced.movedFiles.end(by: context) }
-        let held = store.removedFiles.hold(status, directory.rawValue, context.nameA)
+        let held = store.removedFiles.hold(status, name.descriptor, name.stored)
         defer { store.removedFiles.giveBack(held) }
-        let target = longTarget(status, directory.rawValue, context.nameA)
-        try storage.unlinkat(directory.rawValue, context.nameA, 0)
+        let target = longTarget(status, name.descriptor, name.stored)
+        try storage.unlinkat(name.descriptor, name.stored, 0)
         if let unread { report(unread.removed(by: .unlink, caller)) }
-        noteRemoved(victim, status, parent, context.nameA, directory.rawValue)
-        if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
-        if let target { removeLongTarget(target, after: directory.rawValue) }
+        noteRemoved(victim, status, name.parent, name.stored, name.descriptor)
+        name.removeLongLink(names)
+        if let target { removeLongTarget(target, after: name.descriptor) }
         durability.dirt.noteChange()
     }
 
@@ -73,30 +77,31 @@ extension Volume {
     ) throws(Errno) {
         let parent = node(parent)
         let state = try backing.directoryState(of: parent)
-        let isLong = try keys.names.encrypt(name, in: state.id, to: context.nameA)
-        if isLong { names.longNames.beginReading() }
-        defer { if isLong { names.longNames.endReading() } }
-        let directory = try backing.directoryDescriptor(of: parent)
+        try backing.withName(name, in: parent, state, to: context.nameA) { name throws(Errno) in
+            try removeDirectory(name)
+        }
+    }
+
+    private func removeDirectory(_ name: StoredName) throws(Errno) {
         names.changes.begin()
         defer { names.changes.end() }
-        let status = try storage.fstatat(directory.rawValue, context.nameA)
+        let status = try storage.fstatat(name.descriptor, name.stored)
         guard status.st_mode & S_IFMT == S_IFDIR else { throw .notDirectory }
         let removed = nodes.table.find(inode: UInt64(status.st_ino))
-        let victim = try openVictim(directory.rawValue, context.nameA)
+        let victim = try openVictim(name.descriptor, name.stored)
         try requireEmpty(victim.rawValue)
-        keepReachable(removed, victim, in: state)
+        keepReachable(removed, victim, in: name.state)
         // Rename it to a hidden name first: a directory is never seen without its record.
         let hidden = store.staging.next()
         do throws(Errno) {
-            try storage.renameat(
-                directory.rawValue, context.nameA, directory.rawValue, hidden, flags: 0)
+            try storage.renameat(name.descriptor, name.stored, name.descriptor, hidden, flags: 0)
         } catch {
             removed?.kept = nil
             throw error
         }
-        noteRemoved(removed, status, parent, context.nameA, directory.rawValue)
-        if isLong { names.removeLongLink(directory.rawValue, context.nameA) }
-        removeHidden(directory.rawValue, hidden, victim.rawValue)
+        noteRemoved(removed, status, name.parent, name.stored, name.descriptor)
+        name.removeLongLink(names)
+        removeHidden(name.descriptor, hidden, victim.rawValue)
         durability.dirt.noteChange()
     }
 

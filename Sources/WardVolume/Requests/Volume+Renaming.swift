@@ -16,24 +16,15 @@ extension Volume {
         guard [0, renameNoReplace, renameExchange].contains(flags & ~renameWhiteout),
             flags != renameExchange | renameWhiteout
         else { throw .invalidArgument }
-        let from = node(oldParent)
-        let to = node(newParent)
-        let fromState = try backing.directoryState(of: from)
-        let toState = try backing.directoryState(of: to)
-        let oldIsLong = try keys.names.encrypt(oldName, in: fromState.id, to: context.nameA)
-        let newIsLong = try keys.names.encrypt(newName, in: toState.id, to: context.nameB)
-        if oldIsLong || newIsLong { names.longNames.beginReading() }
-        defer { if oldIsLong || newIsLong { names.longNames.endReading() } }
-        let old = StoredName(
-            parent: from, state: fromState, directory: try backing.directoryDescriptor(of: from),
-            plain: oldName, stored: context.nameA, isLong: oldIsLong)
-        let new = StoredName(
-            parent: to, state: toState, directory: try backing.directoryDescriptor(of: to),
-            plain: newName, stored: context.nameB, isLong: newIsLong)
-        names.changes.begin()
-        defer { names.changes.end() }
-        let rename = try Rename(self, old, new, flags: flags, caller, context)
-        if !rename.isWithinOneFile { try rename.run() }
+        try backing.withNames(
+            oldName, in: node(oldParent), to: context.nameA,
+            newName, in: node(newParent), to: context.nameB
+        ) { old, new throws(Errno) in
+            names.changes.begin()
+            defer { names.changes.end() }
+            let rename = try Rename(self, old, new, flags: flags, caller, context)
+            if !rename.isWithinOneFile { try rename.run() }
+        }
     }
 
     /// Renames to a free name. Throws `EEXIST` if the name is taken.

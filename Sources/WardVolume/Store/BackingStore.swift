@@ -11,6 +11,7 @@ import WardSystem
 final class BackingStore: Sendable {
     let path: String
     let storage: any Storage
+    let isReadOnly: Bool
     /// Descriptor of the backing directory, `O_PATH`. Open as long as this object lives.
     let root: Int32
     let device: dev_t
@@ -25,9 +26,12 @@ final class BackingStore: Sendable {
     let removedFiles: RemovedFiles
 
     /// Takes over the descriptor `root`, with its `status`.
-    init(path: String, _ storage: any Storage, root: Int32, _ status: FileStatus) {
+    init(
+        path: String, _ storage: any Storage, root: Int32, _ status: FileStatus, isReadOnly: Bool
+    ) {
         self.path = path
         self.storage = storage
+        self.isReadOnly = isReadOnly
         self.root = root
         device = status.st_dev
         traits = StoreTraits(path: path, storage, root: root, status)

@@ -20,22 +20,29 @@ extension MountSuite {
             return result
         }
 
-        /// Runs a Python script in the mount. Each request of `wanted` may come that often for each
-        /// file and a few times more, for directories above. Other requests may come a few times;
-        /// FORGET as often as the kernel likes.
+        /// Runs a Python script in the mount and returns the requests that came too often. Each
+        /// request of `wanted` may come that often for each file and a few times more, for
+        /// directories above. Other requests may come a few times; FORGET as often as the kernel
+        /// likes.
+        private func excess(
+            _ wanted: [String: Int], _ volume: MountedVolume, _ script: String
+        ) throws -> [String] {
+            let before = try requests(volume)
+            try volume.shell(
+                "cd \"$MNT\"; python3 -Sc 'import os; n = \(Self.files)\n\(script)'; cd /")
+            return try requests(volume).compactMap { name, count in
+                guard name != "FORGET", name != "BATCH_FORGET" else { return nil }
+                let made = count - (before[name] ?? 0)
+                return made > (wanted[name] ?? 0) * Self.files + 6 ? "\(made) \(name)" : nil
+            }
+        }
+
+        /// No request comes too often.
         private func expect(
             _ what: Comment, _ wanted: [String: Int], _ volume: MountedVolume, _ script: String,
             location: SourceLocation = #_sourceLocation
         ) throws {
-            let before = try requests(volume)
-            try volume.shell(
-                "cd \"$MNT\"; python3 -Sc 'import os; n = \(Self.files)\n\(script)'; cd /")
-            let after = try requests(volume)
-            for (name, count) in after where name != "FORGET" && name != "BATCH_FORGET" {
-                let made = count - (before[name] ?? 0)
-                let most = (wanted[name] ?? 0) * Self.files + 6
-                #expect(made <= most, "\(what): \(made) \(name)", sourceLocation: location)
-            }
+            #expect(try excess(wanted, volume, script) == [], what, sourceLocation: location)
         }
 
         @Test("requests per operation")
@@ -87,13 +94,19 @@ extension MountSuite {
                 // send what it has.
                 "f = os.open(\"large\", os.O_CREAT | os.O_WRONLY)\nb = b\"x\" * (1 << 20)\n"
                     + each + "os.write(f, b)")
-            try volume.remount()
-            try expect(
-                "1 MiB read", ["READ": 1], volume,
-                "f = os.open(\"large\", os.O_RDONLY)\n" + each + "os.read(f, 1 << 20)")
-            try expect(
-                "the same again, by a second open", [:], volume,
-                "f = os.open(\"large\", os.O_RDONLY)\n" + each + "os.read(f, 1 << 20)")
+            // A kernel may free pages at any time. Some machines free all pages that no process
+            // used for a minute. Then both readings are done again. Where the second open made the
+            // kernel drop its pages, each second reading has all the requests of the first.
+            let reading =
+                "f = os.open(\"large\", os.O_RDONLY)\n" + each + "os.read(f, 1 << 20)"
+            var again: [String] = []
+            for _ in 0..<5 {
+                try volume.remount()
+                try expect("1 MiB read", ["READ": 1], volume, reading)
+                again = try excess([:], volume, reading)
+                if again.isEmpty { break }
+            }
+            #expect(again == [], "the same again, by a second open")
         }
 
         @Test(
