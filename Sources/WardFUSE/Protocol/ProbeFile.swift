@@ -52,13 +52,11 @@ public final class ProbeFile: Sendable {
     @inline(__always)
     func takes(_ request: Request) -> Bool {
         request.header.nodeid == ProbeFile.node
-            || isFound.load(ordering: .acquiring) && isLookedUp(by: request)
+            || request.header.opcode == FUSE_LOOKUP.rawValue && request.header.nodeid == 1
+                && isFound.load(ordering: .acquiring) && isNamed(by: request)
     }
 
-    private func isLookedUp(by request: Request) -> Bool {
-        guard request.header.nodeid == 1, request.header.opcode == FUSE_LOOKUP.rawValue else {
-            return false
-        }
+    private func isNamed(by request: Request) -> Bool {
         var body = request.body
         guard let asked = try? body.takeName() else { return false }
         return name.withLock { asked.elementsEqual($0) }
