@@ -61,8 +61,8 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     DemoCommand.self, TestCommand.self, LintCommand.self, VersionCommand.self,
                     AdvanceCommand.self, FillCommand.self, WatchdogCommand.self,
-                    SessionWatchCommand.self, WriteBackCommand.self, LockMountCommand.self,
-                    RecordsCommand.self, SimulateCommand.self,
+                    SessionWatchCommand.self, WriteBackCommand.self, KernelProbeCommand.self,
+                    LockMountCommand.self, RecordsCommand.self, SimulateCommand.self,
                     TestChildCommand.self, SandboxChildCommand.self,
                 ]),
         ])
@@ -75,7 +75,7 @@ public struct WardCommand: ParsableCommand {
         "ward".withCString { _ = ward_prctl(PR_SET_NAME, UInt(bitPattern: $0)) }
         let helpers = [
             WatchdogCommand.configuration, SessionWatchCommand.configuration,
-            WriteBackCommand.configuration,
+            WriteBackCommand.configuration, KernelProbeCommand.configuration,
         ]
         if CommandLine.arguments.count > 1,
             helpers.contains(where: { $0.commandName == CommandLine.arguments[1] })

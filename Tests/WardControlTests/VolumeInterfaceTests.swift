@@ -68,7 +68,9 @@ import Testing
                         time: event.time, kind: kind, state: "locked", protectionClass: "A",
                         secondsLeft: 3))
         }
-        let silent: [ControlEvent.Kind] = [.denied, .lost, .note, .removedUnread, .trustedHost]
+        let silent: [ControlEvent.Kind] = [
+            .denied, .lost, .note, .removedUnread, .trustedHost, .kernelCheck,
+        ]
         for kind in silent { #expect(ControlEvent(kind: kind).narrowed == nil) }
     }
 
@@ -103,6 +105,8 @@ import Testing
             LockTrigger(kind: .screen, armed: false, why: "no login manager"),
         ]
         status.eraseInSeconds = 59.5
+        status.kernelCheck = "failed"
+        status.kernelCheckWhy = "it keeps pages"
         return status
     }
 

@@ -100,6 +100,11 @@ extension CommandFailure {
         case .locked:
             self.init(
                 what, subject, why: "it is locked", hint: "ward unlock\(place)", status: .locked)
+        case .kernelKeepsPages(let reason):
+            self.init(
+                what, subject, why: reason,
+                hint: "start the machine with another kernel, and report this one",
+                status: .unavailable)
         }
     }
 }

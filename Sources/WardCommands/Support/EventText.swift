@@ -10,7 +10,7 @@ enum EventText {
     static func tone(_ event: ControlEvent) -> Tone {
         switch ControlEvent.Kind(rawValue: event.kind) {
         case .denied, .removedUnread, .weakened, .syncRefused, .syncExposed, .integrityFailure,
-            .lost:
+            .lost, .kernelCheck:
             .bad
         case .willBecomeUnavailable, .didBecomeUnavailable, .locked, .reboot, .trustedHost: .warning
         case .didBecomeAvailable, .firstUnlock: .good
@@ -85,6 +85,7 @@ enum EventText {
         case .unmounting: "unmounting"
         case .note: "note"
         case .trustedHost: "trusted host"
+        case .kernelCheck: "kernel"
         case nil: Text.printable(event.kind)
         }
     }

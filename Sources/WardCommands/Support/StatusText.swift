@@ -35,6 +35,7 @@ enum StatusText {
             add("hosts", hosts(status) + " connected: A and B stay open at a lock")
         }
         if status.readOnly { add("read-only", "yes") }
+        if let kernel = kernel(status, style) { add("kernel", kernel) }
         if let triggers = status.locksAt { add("locks at", locksAt(triggers, status, style)) }
         for line in data(status, style) { add(line.name, line.value) }
         lines += classes(status, style)
@@ -62,6 +63,16 @@ enum StatusText {
             text += style.yellow("; not " + missing.map(words).joined(separator: ", "))
         }
         return text
+    }
+
+    /// The failure of the check of the kernel; nil where it passed, or is still under way.
+    static func kernel(_ status: VolumeStatus, _ style: Style) -> String? {
+        let why = Text.printable(status.kernelCheckWhy ?? "")
+        return switch status.kernelCheck {
+        case "failed": style.red(why)
+        case "notChecked": style.yellow("not checked: \(why)")
+        default: nil
+        }
     }
 
     /// The kernel's requests, the most frequent first.
@@ -164,6 +175,7 @@ enum StatusText {
     private static func next(_ status: VolumeStatus) -> String? {
         let place = Text.shellQuoted(status.mountpoint)
         if status.eraseInSeconds != nil { return "ward erase --cancel \(place)" }
+        if status.kernelCheck == "failed" { return nil }
         switch status.state {
         case "noPasscode": return "ward passcode set \(place)"
         case "beforeFirstUnlock", "locked", "lockedWithHost":

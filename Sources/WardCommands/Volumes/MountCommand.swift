@@ -132,6 +132,11 @@ struct MountSettings: ParsableArguments {
         help: ArgumentHelp(
             "Sync nothing: a power cut may take it all; for tests.", visibility: .private))
     var volatile = false
+    @Flag(
+        help: ArgumentHelp(
+            "Tell the kernel of no page to drop, as if it kept them; for tests.",
+            visibility: .private))
+    var keepPages = false
     @Option(
         help: ArgumentHelp(
             "Rules by which the workers do not serve, for measurements: \(RulesLeftOut.known.joined(separator: ", ")).",
@@ -153,7 +158,8 @@ struct MountSettings: ParsableArguments {
             ("--manual-clock", \.manualClock, \.manualClock),
             ("--shared-storage", \.sharedStorage, \.sharedStorage),
             ("--accept-older", \.acceptOlder, \.acceptsOlderGeneration),
-            ("--volatile", \.volatile, \.isVolatile),
+            ("--volatile", \.volatile, \.tests.isVolatile),
+            ("--keep-pages", \.keepPages, \.tests.keepsPages),
         ]
     }
 }

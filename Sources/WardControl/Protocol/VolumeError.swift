@@ -12,6 +12,8 @@ public enum VolumeError: Error, Equatable, Sendable {
     case failed(what: String, why: String)
     /// The call works only while the volume is unlocked.
     case locked
+    /// The kernel does not drop pages when it is told to, so no class that a lock closes is opened.
+    case kernelKeepsPages(reason: String)
 
     /// The errors of the keybag that have no parameters, by their names in the interface.
     public enum Refusal: String, CaseIterable, Sendable {
@@ -55,6 +57,8 @@ public enum VolumeError: Error, Equatable, Sendable {
         case .failed(let what, let why):
             ("Failed", .object([("what", .string(what)), ("why", .string(why))]))
         case .locked: ("Locked", .object([]))
+        case .kernelKeepsPages(let reason):
+            ("KernelKeepsPages", .object([("reason", .string(reason))]))
         }
     }
 
@@ -67,6 +71,7 @@ public enum VolumeError: Error, Equatable, Sendable {
             .tryLater(seconds: parameters["seconds"]?.intValue ?? 0), .clockNotManual,
             .busy(reason: text("reason")), .invalidPasscode(reason: text("reason")),
             .failed(what: text("what"), why: text("why")), .locked,
+            .kernelKeepsPages(reason: text("reason")),
         ] + refusals
     }
 

@@ -45,7 +45,9 @@ extension VolumeInterface {
         # mount. sequence: that of the last event.
         # locksAt: what locks the volume by itself, as far as that was wanted. manualClock: nothing
         # closes but by Advance; only volumes for tests have one. eraseInSeconds: until the volume
-        # is erased, unless CancelErase or an unlock comes first.
+        # is erased, unless CancelErase or an unlock comes first. kernelCheck: whether the kernel drops
+        # pages when it is told to, as each lock needs: checking, checked, failed or notChecked; only
+        # with checked can the volume be unlocked. kernelCheckWhy: what failed, or why there was none.
         type VolumeStatus (
           uuid: string,
           volume: string,
@@ -80,7 +82,9 @@ extension VolumeInterface {
           readOnly: bool,
           manualClock: bool,
           locksAt: ?[]LockTrigger,
-          eraseInSeconds: ?float
+          eraseInSeconds: ?float,
+          kernelCheck: ?string,
+          kernelCheckWhy: ?string
         )
 
 

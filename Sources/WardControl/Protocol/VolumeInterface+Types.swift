@@ -8,8 +8,9 @@ extension VolumeInterface {
         # name it took, operation rename), syncRefused (class A, B or CX was to be set or created in
         # a synchronised directory, which detail names), syncExposed (a file of such a class was
         # moved or linked into one), integrityFailure, healed, lost, foreignFile, passcodeChanged,
-        # mounted, unmounting, note or trustedHost (operation: add, connect, end, remove, expire, or
-        # hold: the volume is locked, and A and B stay open). sequence: counts up by one with each
+        # mounted, unmounting, note, trustedHost (operation: add, connect, end, remove, expire, or
+        # hold: the volume is locked, and A and B stay open) or kernelCheck (operation: failed, or
+        # notChecked: the volume can't be unlocked, as detail says). sequence: counts up by one with each
         # event of a mount; 0 for a signal of one class, which is not remembered. state: the lock
         # state at the time. program: the command name of the process, as /proc/PID/comm has it.
         # count, lastTime: where the same denial came again it stays one event, and `time` is the

@@ -29,6 +29,7 @@ public enum VolumeInterface {
         error HostExpired ()
         error HostExists ()
         error TooManyHosts ()
+        error KernelKeepsPages (reason: string)
 
         """
 }

@@ -21,6 +21,9 @@ public struct ControlEvent: Equatable, Sendable {
         /// A trusted host: `operation` is `add`, `connect`, `end`, `remove`, `expire` or `hold` (A
         /// and B stay open).
         case trustedHost
+        /// The kernel keeps pages that a lock must drop (`operation` is `failed`), or could not be
+        /// checked (`notChecked`).
+        case kernelCheck
     }
 
     /// A denial that came again.
@@ -51,6 +54,7 @@ public struct ControlEvent: Equatable, Sendable {
     /// - refused in a synchronised directory, or came into one: `setClass`, `create`, `link`,
     ///   `rename`
     /// - trusted host: its action
+    /// - kernel check: `failed`, `notChecked`
     public var operation: String?
     public var pid: Int?
     public var uid: Int?

@@ -73,6 +73,11 @@ public struct VolumeStatus: Equatable, Sendable {
         public var readOnly: Bool
         /// Whether the clock moves only by `Advance`.
         public var manualClock: Bool
+        /// Whether the kernel drops the pages that a lock tells it to drop: `checking`, `checked`,
+        /// `failed` or `notChecked`. Nil where the daemon does not say.
+        public var kernelCheck: String?
+        /// The reason of `failed` and `notChecked`.
+        public var kernelCheckWhy: String?
     }
 
     /// The state of the lock.
@@ -219,6 +224,8 @@ public struct VolumeStatus: Equatable, Sendable {
             ("manualClock", .bool(mount.manualClock)),
             ("locksAt", locksAt.map { .array($0.map(\.json)) }),
             ("eraseInSeconds", eraseInSeconds.map { .double($0) }),
+            ("kernelCheck", mount.kernelCheck.map { .string($0) }),
+            ("kernelCheckWhy", mount.kernelCheckWhy.map { .string($0) }),
         ])
     }
 
@@ -262,5 +269,7 @@ public struct VolumeStatus: Equatable, Sendable {
         mount.transport = json["transport"]?.stringValue
         locksAt = json["locksAt"]?.arrayValue?.compactMap(LockTrigger.init(json:))
         eraseInSeconds = json["eraseInSeconds"]?.doubleValue
+        mount.kernelCheck = json["kernelCheck"]?.stringValue
+        mount.kernelCheckWhy = json["kernelCheckWhy"]?.stringValue
     }
 }

@@ -17,6 +17,7 @@ struct MountParts: Sendable {
     /// The backing store that can be made full, where the clock is manual.
     let fillable: FillableStorage?
     let hub: EventHub
+    let kernelCheck: KernelCheck
 }
 
 /// Answers the control socket of a mounted volume: gives each call to its handler.

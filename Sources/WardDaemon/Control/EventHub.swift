@@ -209,7 +209,7 @@ final class EventHub: VolumeObserver {
 
     private static func level(of event: ControlEvent) -> LogWriter.Level {
         switch ControlEvent.Kind(rawValue: event.kind) {
-        case .integrityFailure, .lost: .error
+        case .integrityFailure, .lost, .kernelCheck: .error
         case .healed, .foreignFile, .removedUnread, .weakened, .syncExposed: .warning
         case .denied, .syncRefused: .info
         default: .notice

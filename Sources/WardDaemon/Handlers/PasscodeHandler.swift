@@ -15,6 +15,7 @@ final class PasscodeHandler: Sendable {
     private let failures: FailureReporter
     private let erasing: EraseHandler
     private let trust: TrustHandler
+    private let kernelCheck: KernelCheck
 
     init(
         _ mount: MountParts, locks: LockHandler, passcodes: PasscodeQueue,
@@ -24,6 +25,7 @@ final class PasscodeHandler: Sendable {
         keyring = mount.volume.keyring
         keeper = mount.keeper
         hub = mount.hub
+        kernelCheck = mount.kernelCheck
         self.locks = locks
         self.passcodes = passcodes
         self.failures = failures
@@ -39,6 +41,8 @@ final class PasscodeHandler: Sendable {
                 call.fail(.refused(.noPasscodeSet))
                 return
             }
+            // Before the passcode, so that a refused call costs no attempt.
+            guard kernelKeepsPromise(call) else { return }
             let keys = ClassKeyring(classBPublicKey: store.classBPublicKey)
             guard let passcode = call.passcode("passcode") else { return }
             do throws(KeybagError) {
@@ -62,9 +66,19 @@ final class PasscodeHandler: Sendable {
         }
     }
 
+    /// Whether the kernel drops pages, so that a lock can close what is opened now. Waits for the
+    /// check. Answers the call where it is not so.
+    private func kernelKeepsPromise(_ call: ControlCall) -> Bool {
+        guard let refusal = kernelCheck.verdict().refusal else { return true }
+        call.fail(refusal)
+        return false
+    }
+
     func setPasscode(_ call: ControlCall) {
         passcodes.run(call, ["passcode"], changesKeybag: true) { [self] in
-            guard let passcode = call.passcode("passcode") else { return }
+            guard kernelKeepsPromise(call),
+                let passcode = call.passcode("passcode")
+            else { return }
             let hadPasscode = store.hasPasscode
             do throws(KeybagError) {
                 try store.setPasscode(passcode)

@@ -19,6 +19,7 @@ final class StatusHandler: Sendable {
     private let time: any TimeSource
     private let hub: EventHub
     private let erasing: EraseHandler
+    private let kernelCheck: KernelCheck
     /// Adds the numbers of the kernel's requests.
     private let describeConnection: @Sendable (inout VolumeStatus) -> Void
     /// The process that locks the volume by itself, at sleep and similar events.
@@ -36,6 +37,7 @@ final class StatusHandler: Sendable {
         connections = mount.connections
         time = mount.time
         hub = mount.hub
+        kernelCheck = mount.kernelCheck
         self.erasing = erasing
         self.describeConnection = describeConnection
     }
@@ -115,6 +117,9 @@ final class StatusHandler: Sendable {
         status.hosts = connections.all.map(\.name)
         status.locksAt = sessionWatch.withLock { $0?.triggers }
         status.eraseInSeconds = erasing.timeLeft?.inSeconds
+        let standing = kernelCheck.standing
+        status.kernelCheck = standing.word
+        status.kernelCheckWhy = standing.why
         describeConnection(&status)
         status.sequence = counts.sequence
         return status

@@ -22,8 +22,7 @@ public struct MountOptions: Sendable {
     public var sharedStorage = false
     /// Accepts an older keybag than this device remembers: the volume was restored on purpose.
     public var acceptsOlderGeneration = false
-    /// Syncs nothing. Refused for other volumes than those of tests.
-    public var isVolatile = false
+    public var tests = TestOptions()
     /// The transport of the kernel's requests.
     public var transport = TransportChoice.auto
     /// The rules by which workers do not serve.
@@ -61,6 +60,14 @@ public struct LockOptions: Sendable {
     public var followsScreen = false
     /// Whether the volume stays as it is when the user's last session ends.
     public var ignoresLogout = false
+}
+
+/// Promises that a mount gives up. Refused for other volumes than those of tests.
+public struct TestOptions: Sendable {
+    /// Syncs nothing.
+    public var isVolatile = false
+    /// Tells the kernel of no page to drop, as if it kept them.
+    public var keepsPages = false
 }
 
 /// The transport of the kernel's requests, by the words of the command line.

@@ -21,6 +21,7 @@ final class MountedService: @unchecked Sendable {
     private let keeper: LockKeeper
     private let servers: MountServers
     private let helpers: MountHelpers
+    private let kernelCheck: KernelCheck
     private let isEnding = Atomic(false)
     private let isCuttingOff = Atomic(false)
     private let isFinished = Atomic(false)
@@ -58,12 +59,13 @@ final class MountedService: @unchecked Sendable {
             volume: volume, connection: connection, machine: machine, time: time, hub: hub,
             maintenance: maintenance, connections: connections,
             flusher: PageFlusher(volume: volume, connection: connection))
+        kernelCheck = KernelCheck(volume, connection, keeper, hub, log)
         let ending = Ending()
         let service = MountedService.makeService(
             MountParts(
                 options: options, placement: placement, store: store, volume: volume,
                 keeper: keeper, connections: connections, maintenance: maintenance, time: time,
-                fillable: fillable, hub: hub), connection, ending)
+                fillable: fillable, hub: hub, kernelCheck: kernelCheck), connection, ending)
         do throws(ControlError) {
             servers = try MountServers(
                 service, in: runtime,
@@ -100,26 +102,13 @@ final class MountedService: @unchecked Sendable {
     ) throws(DaemonError) -> FUSEConnection {
         do throws(FUSEError) {
             let connection = try FUSEConnection.mount(options.forFUSE(placement))
-            volume.setNotifier(connection)
+            volume.setNotifier(
+                options.tests.keepsPages ? KernelKeepingPages(connection) : connection)
             return connection
         } catch {
             try? volume.close()
             throw DaemonError(error)
         }
-    }
-
-    private static func makeService(
-        _ parts: MountParts, _ connection: FUSEConnection, _ ending: Ending
-    ) -> ControlService {
-        ControlService(
-            parts, deviceMinor: connection.connectionID,
-            describeConnection: { [connection] status in
-                status.transport = connection.transport.rawValue
-                status.requests = connection.requestCounts.map {
-                    RequestCount(name: $0.name, count: $0.count)
-                }
-            }
-        ) { force in ending.owner?.end(force: force) }
     }
 
     /// Lets the parts reach each other that are made one after another.
@@ -214,6 +203,7 @@ final class MountedService: @unchecked Sendable {
 
     /// Serves requests; returns when the kernel has ended the connection.
     func serve() {
+        kernelCheck.begin()
         connection.serve(volume, threads: FUSEConnection.usualThreads)
         if let error = connection.servingError {
             let (cause, remedy) =
@@ -232,7 +222,7 @@ final class MountedService: @unchecked Sendable {
     @discardableResult
     func end(force: Bool) -> String? {
         if !force {
-            keeper.leaveMount()
+            leaveMount()
             do throws(FUSEError) {
                 try connection.unmount(lazy: false)
             } catch {
@@ -245,7 +235,7 @@ final class MountedService: @unchecked Sendable {
         hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         keeper.leaveForGood()
         keeper.perform(.lock(grace: .zero, endingHosts: true))
-        keeper.leaveMount()
+        leaveMount()
         if (try? connection.unmount(lazy: false)) == nil { try? connection.unmount(lazy: true) }
         cutOff(after: .milliseconds(500))
         return nil
@@ -288,6 +278,7 @@ final class MountedService: @unchecked Sendable {
         // Wiped first, because the next steps may wait for a hanging store.
         volume.keyring.evict(.all)
         helpers.stop()
+        kernelCheck.interrupt()
         maintenance.stop()
         servers.service.stopChecks()
         keeper.stop()
@@ -307,6 +298,26 @@ final class MountedService: @unchecked Sendable {
 }
 
 extension MountedService {
+    private static func makeService(
+        _ parts: MountParts, _ connection: FUSEConnection, _ ending: Ending
+    ) -> ControlService {
+        ControlService(
+            parts, deviceMinor: connection.connectionID,
+            describeConnection: { [connection] status in
+                status.transport = connection.transport.rawValue
+                status.requests = connection.requestCounts.map {
+                    RequestCount(name: $0.name, count: $0.count)
+                }
+            }
+        ) { force in ending.owner?.end(force: force) }
+    }
+
+    /// Ends the helper processes that an unmount would wait for.
+    private func leaveMount() {
+        keeper.leaveMount()
+        kernelCheck.interrupt()
+    }
+
     /// Ends the queues of passcodes and calls. A passcode being tried may wait for the state
     /// directory: another process locks it, or it is on a hanging store. The keys are gone already,
     /// so the wait is short.

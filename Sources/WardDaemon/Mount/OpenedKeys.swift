@@ -49,23 +49,31 @@ struct OpenedKeys: ~Copyable {
         }
     }
 
+    /// Refuses options that give a promise up, for other volumes than those of tests.
+    private static func refuseForUse(_ options: MountOptions) throws(DaemonError) {
+        let flags = [
+            ("--volatile", options.tests.isVolatile), ("--keep-pages", options.tests.keepsPages),
+        ]
+        for (word, isGiven) in flags where isGiven {
+            throw DaemonError(
+                "mount", options.volumePath, "\(word) is for volumes of tests only",
+                hint: "mount it without \(word)", status: .usage)
+        }
+    }
+
     /// `manualClock` is the clock for delays after wrong passcodes; only a volume for tests has
     /// one.
     static func open(
         _ options: MountOptions, _ placement: Placement, manualClock: DeviceClock?
     ) throws(DaemonError) -> OpenedKeys {
         var store = try openStore(options, placement, .system)
-        if options.isVolatile {
+        if !store.isForTests {
             // A power cut must not undo the count of wrong passcodes, or the change to a stronger
             // class (rows L5, I7).
-            guard store.isForTests else {
-                throw DaemonError(
-                    "mount", options.volumePath, "--volatile is for volumes of tests only",
-                    hint: "mount it without --volatile", status: .usage)
-            }
-            Durability.giveUp()
+            try refuseForUse(options)
+            try refuseWeaker(options, store)
         }
-        if !store.isForTests { try refuseWeaker(options, store) }
+        if options.tests.isVolatile { Durability.giveUp() }
         var notes = store.notes
         if let manualClock {
             store = try openStore(options, placement, manualClock)

@@ -24,6 +24,8 @@ public final class FUSEConnection: Sendable {
     /// descriptors can't keep ward from cutting the connection.
     private let abortFile: Int32
     let counts = RequestCounts()
+    /// The file by which a helper sees whether the kernel drops pages.
+    public let probe = ProbeFile()
     /// The workers that read from the device.
     let workers = Mutex<[WipeProgress]>([])
     /// The workers of the rings, while FUSE over io_uring serves this connection.
@@ -160,7 +162,7 @@ public final class FUSEConnection: Sendable {
         transport.willSleep = { context.scrub() }
         let server = RequestServer<DeviceChannel>(
             volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr, syncs,
-            counts)
+            counts, probe)
         server.willSync = { transport.willSync() }
         while let (request, channel) = transport.nextRequest() {
             server.serve(request, channel)

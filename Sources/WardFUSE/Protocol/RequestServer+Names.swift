@@ -27,7 +27,7 @@ extension RequestServer {
         guard let batch = try? call.body.take(fuse_batch_forget_in.self) else { return }
         var left = batch.count
         while left > 0, let one = try? call.body.take(fuse_forget_one.self) {
-            volume.forget(one.nodeid, lookups: one.nlookup)
+            if one.nodeid != ProbeFile.node { volume.forget(one.nodeid, lookups: one.nlookup) }
             left = left &- 1
         }
     }
@@ -65,6 +65,7 @@ extension RequestServer {
     func link(_ call: inout Call<Channel>) throws(Errno) {
         let request = try call.body.take(fuse_link_in.self)
         let name = try call.body.takeName()
+        guard request.oldnodeid != ProbeFile.node else { throw .notPermitted }
         let entry = try volume.link(
             request.oldnodeid, call.node, name, caller: call.caller, context)
         send(entry, call)

@@ -14,6 +14,7 @@ final class RequestServer<Channel: ReplyChannel> {
     let hasExtendedSetxattr: Bool
     let syncs: SyncPool<Channel>
     private let counts: RequestCounts
+    let probe: ProbeFile
     /// Called before work that may take as long as a disk does and needs nothing of the request's
     /// buffers.
     var willSync: () -> Void = {}
@@ -23,7 +24,7 @@ final class RequestServer<Channel: ReplyChannel> {
     init(
         _ volume: Volume, _ context: WorkerContext, _ policy: CachePolicy,
         hasExtendedSetxattr: Bool, _ syncs: SyncPool<Channel>,
-        _ counts: RequestCounts = RequestCounts()
+        _ counts: RequestCounts = RequestCounts(), _ probe: ProbeFile = ProbeFile()
     ) {
         self.volume = volume
         self.context = context
@@ -31,6 +32,7 @@ final class RequestServer<Channel: ReplyChannel> {
         self.hasExtendedSetxattr = hasExtendedSetxattr
         self.syncs = syncs
         self.counts = counts
+        self.probe = probe
         reply = .allocate(byteCount: RequestServer.listingBytes + 4096, alignment: 4096)
     }
 
@@ -40,6 +42,7 @@ final class RequestServer<Channel: ReplyChannel> {
 
     /// Serves one request. When this returns it is answered, or handed to `syncs`.
     func serve(_ request: Request, _ channel: Channel) {
+        if probe.takes(request) { return serveProbe(request, channel) }
         counts.note(request.header.opcode)
         do throws(Errno) {
             try volume.withDescriptors(context) { () throws(Errno) in

@@ -34,7 +34,7 @@ extension FUSEConnection {
             transport.willRest = { context.scrub() }
             let server = RequestServer<RingChannel>(
                 volume, context, policy, hasExtendedSetxattr: negotiation.hasExtendedSetxattr,
-                syncs, counts)
+                syncs, counts, probe)
             server.willSync = willSync
             return { [self] in
                 while let (request, channel) = transport.nextRequest() {

@@ -216,7 +216,7 @@ public struct Eviction: Sendable {
     /// must hold up neither the lock nor other files. Returns false at `end` and reports the pages
     /// that may be lost. Classes that were opened again meanwhile keep their pages.
     private func invalidate(_ nodes: [Node]) -> Bool {
-        guard let kernel = volume.kernel, !nodes.isEmpty else { return true }
+        guard volume.kernel != nil, !nodes.isEmpty else { return true }
         let progress = InvalidationProgress(count: nodes.count)
         let body: @Sendable () -> Void = { [self] in
             while let index = progress.next() {
@@ -224,7 +224,7 @@ public struct Eviction: Sendable {
                 let isDone =
                     gate.drops.announce(for: node.protectionClass ?? .none)
                     && gate.drops.perform({ volume.isClosed(node) }) {
-                        kernel.invalidateContent(of: node.id)
+                        volume.dropPages(of: node.id)
                     }
                 if !isDone { keepInMind(node) }
                 progress.finish(index)

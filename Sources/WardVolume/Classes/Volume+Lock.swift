@@ -47,6 +47,9 @@ extension Volume {
         _ = gate.contexts.wipe(until: SystemClock.monotonic() + patience)
     }
 
+    /// Makes the kernel write back and drop all pages of a node, as a lock does.
+    public func dropPages(of node: NodeID) { kernel?.invalidateContent(of: node) }
+
     /// Classes whose files can be opened now. A class whose key has just come is included only
     /// after `admit`.
     public var available: ProtectionClassSet {
