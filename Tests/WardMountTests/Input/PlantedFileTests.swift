@@ -4,8 +4,8 @@ import Testing
 extension MountSuite {
     /// A small file in the backing store that an attacker made as long as the store allows.
     @Suite struct PlantedFileTests {
-        /// `plant STORE KIND LENGTH INODE`: changes the backing file with this inode. The mount shows
-        /// the same number.
+        /// `plant STORE KIND LENGTH INODE`: changes the backing file with this inode. The mount
+        /// shows the same number.
         private static let planter = """
             import os, sys
             store, kind, length, inode = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
