@@ -157,19 +157,41 @@ struct PasscodeTests {
 
     // MARK: Cost
 
-    @Test("calibration aims at 250 ms and never goes below N=2^15, r=8, p=1")
+    @Test("calibration aims at 250 ms and never goes below N=2^17, r=8, p=1")
     func calibration() {
         func calibrate(_ milliseconds: Int) -> Scrypt.Parameters {
             ScryptCost.calibrate { cost in
-                .milliseconds(milliseconds) * Int(cost.n >> 15) * Int(cost.p)
+                .milliseconds(milliseconds) * Int(cost.n >> 17) * Int(cost.p)
             }
         }
-        #expect(calibrate(1000) == .init(n: 1 << 15, r: 8, p: 1))
-        #expect(calibrate(240) == .init(n: 1 << 15, r: 8, p: 1))
-        #expect(calibrate(120) == .init(n: 1 << 16, r: 8, p: 1))
-        #expect(calibrate(60) == .init(n: 1 << 17, r: 8, p: 1))
-        #expect(calibrate(15) == .init(n: 1 << 18, r: 8, p: 2))
-        let real = ScryptCost.calibrated.parameters()
-        #expect(real.n >= 1 << 15 && real.r == 8 && real.p >= 1)
+        #expect(calibrate(4000) == .init(n: 1 << 17, r: 8, p: 1))
+        #expect(calibrate(240) == .init(n: 1 << 17, r: 8, p: 1))
+        #expect(calibrate(120) == .init(n: 1 << 18, r: 8, p: 1))
+        #expect(calibrate(60) == .init(n: 1 << 18, r: 8, p: 2))
+        #expect(calibrate(15) == .init(n: 1 << 18, r: 8, p: 8))
+    }
+
+    /// A later passcode has today's cost, although the policy still has the old one.
+    @Test("each change of the passcode calibrates anew; a volume for tests stays cheap")
+    func calibratedAnew() throws {
+        func cost(_ volume: SimulatedVolume) throws -> Scrypt.Parameters? {
+            try volume.open().cost
+        }
+        let old = try SimulatedVolume(passcode: "first", cost: .n(1 << 15))
+        #expect(try cost(old)?.n == 1 << 15)
+        try old.open().changePasscode(try passcode("first"), to: try passcode("second"))
+        let changed = try #require(try cost(old))
+        #expect(changed.n >= 1 << 17 && changed.r == 8)
+        #expect(try old.open().failure(opening: "second") == nil)
+
+        let cheap = try SimulatedVolume(passcode: "first")
+        let before = try cost(cheap)
+        try cheap.open().changePasscode(try passcode("first"), to: try passcode("second"))
+        #expect(try cost(cheap) == before)
+        let store = try cheap.open()
+        #expect(store.isForTests)
+        try store.removePasscode(try passcode("second"))
+        try store.setPasscode(try passcode("third"))
+        #expect(try cost(cheap) == before)
     }
 }

@@ -1,5 +1,6 @@
 import Glibc
 import Synchronization
+import WardCrypto
 import WardFormat
 import WardSystem
 
@@ -39,7 +40,7 @@ struct SimulatedVolume {
     let storage: SimulatedKeyStorage
     let directory: StateDirectory
 
-    init(passcode: String?) throws {
+    init(passcode: String?, cost: ScryptCost = .test) throws {
         storage = SimulatedKeyStorage()
         let uuid = SystemRandom.bytes(16)
         directory = StateDirectory(root: SimulatedVolume.state, volumeUUID: uuid)
@@ -48,7 +49,7 @@ struct SimulatedVolume {
         _ = try KeybagStore.create(
             volumePath: SimulatedVolume.volume, stateRoot: SimulatedVolume.state,
             parameters: VolumeParameters(uuid: uuid, pageBytes: 4096), passcode: given,
-            cost: .test, recoveryKitPath: nil, storage: storage)
+            cost: cost, recoveryKitPath: nil, storage: storage)
     }
 
     func open(
@@ -62,6 +63,9 @@ struct SimulatedVolume {
 }
 
 extension KeybagStore {
+    /// The cost of a guess at the passcode; nil without a passcode.
+    var cost: Scrypt.Parameters? { published.withLock { $0.keybag.passcodeSlot?.derivation?.cost } }
+
     /// The error's code, or nil if the passcode opens.
     func failure(opening text: String) throws -> KeybagError.Code? {
         let keyring = ClassKeyring(classBPublicKey: classBPublicKey)

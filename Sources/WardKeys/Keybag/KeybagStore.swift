@@ -103,9 +103,21 @@ public final class KeybagStore: Sendable {
     /// Whether the passcode costs less than any real one. Only such a volume may measure its delays
     /// with a clock that a test moves.
     public var isForTests: Bool {
+        currentCost.n < ScryptCost.leastRealN
+    }
+
+    /// The cost of the passcode; without one, of the last passcode, or of the one that was planned.
+    private var currentCost: Scrypt.Parameters {
         let (keybag, policy) = published.withLock { ($0.keybag, $0.policy) }
-        let cost = keybag.passcodeSlot?.derivation?.cost ?? policy.passcodeCost
-        return cost.n < ScryptCost.minimum.n
+        return keybag.passcodeSlot?.derivation?.cost ?? policy.passcodeCost
+    }
+
+    /// The cost of a new passcode: calibrated anew. A volume for tests stays cheap.
+    ///
+    /// The cost of a passcode that was judged right before is authentic. The policy is not: the
+    /// device's keys alone seal it.
+    var costOfNextPasscode: Scrypt.Parameters {
+        isForTests ? currentCost : ScryptCost.calibrated.parameters()
     }
 
     /// Whether the effaceable key is gone, by an erase of this process or another one.

@@ -48,8 +48,7 @@ extension KeybagStore {
     /// Sets the first passcode. It protects existing files of classes A, B, C and CX at once; no
     /// file is changed.
     ///
-    /// `cost` defaults to the cost that was chosen when the volume was made. Throws
-    /// `passcodeAlreadySet`.
+    /// `cost` is calibrated by default (`costOfNextPasscode`). Throws `passcodeAlreadySet`.
     public func setPasscode(
         _ passcode: borrowing Passcode, cost: ScryptCost? = nil
     ) throws(KeybagError) {
@@ -63,7 +62,8 @@ extension KeybagStore {
         }
     }
 
-    /// Replaces the passcode; the time does not depend on the number of files. Older copies of the
+    /// Replaces the passcode; the time does not depend on the number of files. `cost` is calibrated
+    /// by default (`costOfNextPasscode`). Older copies of the
     /// keybag open nothing afterwards (L7). All hosts lose their trust; returns their names.
     @discardableResult
     public func changePasscode(
@@ -205,7 +205,7 @@ extension KeybagStore {
         new passcode: borrowing Passcode, _ cost: ScryptCost?
     ) throws(KeybagError) -> StretchedPasscode {
         try context.hierarchy.stretch(
-            new: passcode, cost: cost?.parameters() ?? policy.passcodeCost)
+            new: passcode, cost: cost?.parameters() ?? costOfNextPasscode)
     }
 
     /// Seals `set` anew under a new effaceable key, with or without a passcode: the sequence of L7.
@@ -224,7 +224,9 @@ extension KeybagStore {
     ) throws(KeybagError) -> [String] {
         let (old, policyBefore) = published.withLock { ($0.keybag, $0.policy) }
         var policy = changed ?? policyBefore
-        if let cost = passcode?.derivation.cost { policy.passcodeCost = cost }
+        if let cost = passcode?.derivation.cost ?? old.passcodeSlot?.derivation?.cost {
+            policy.passcodeCost = cost
+        }
         let fresh = try KeybagContext.randomKey(path: context.keybagPath)
         let keybag = try KeybagStore.build(
             context, set, identity: old.identity, generation: old.generation + 1, policy: policy,
