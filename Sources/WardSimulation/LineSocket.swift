@@ -15,18 +15,6 @@ public final class LineSocket {
 
     public var rawValue: Int32 { descriptor.rawValue }
 
-    /// Makes two ends with close-on-exec.
-    static func pair() throws(Errno) -> (ours: Int32, theirs: Int32) {
-        var ends: (Int32, Int32) = (-1, -1)
-        let made = withUnsafeMutableBytes(of: &ends) {
-            socketpair(
-                AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0,
-                $0.baseAddress!.assumingMemoryBound(to: Int32.self))
-        }
-        if made != 0 { throw Errno(rawValue: errno) }
-        return ends
-    }
-
     /// Limits the time that `receive` waits.
     func setTimeout(seconds: Int) {
         var limit = timeval(tv_sec: seconds, tv_usec: 0)

@@ -25,7 +25,7 @@ public final class SimulatorProcess: Sendable {
     public init(program: String) throws(SimulatorError) {
         let ends: (ours: Int32, theirs: Int32)
         do throws(Errno) {
-            ends = try LineSocket.pair()
+            ends = try Syscall.socketPair()
         } catch {
             throw SimulatorError("cannot start a simulated device", why: "\(error)", exitCode: 71)
         }

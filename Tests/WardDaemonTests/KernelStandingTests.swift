@@ -61,7 +61,7 @@ struct KernelStandingTests {
         }
     }
 
-    @Test("a sight comes through the pipe as it was")
+    @Test("a sight comes through the socket as it was")
     func bytes() {
         for outcome in [
             PageSight.Outcome.content, .otherBytes, .refused(.badAddress), .refused(.ioError),

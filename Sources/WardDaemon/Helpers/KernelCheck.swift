@@ -120,40 +120,30 @@ final class KernelCheck: Sendable {
     // MARK: The check
 
     private func check() -> KernelStanding {
-        let toHelper: (reading: Int32, writing: Int32)
-        let fromHelper: (reading: Int32, writing: Int32)
+        let pair: (ours: Int32, theirs: Int32)
         do throws(Errno) {
-            toHelper = try Syscall.pipe()
+            pair = try Syscall.socketPair()
         } catch {
-            return .notChecked("no pipe can be made: \(error)")
+            return .notChecked("no socket can be made: \(error)")
         }
-        do throws(Errno) {
-            fromHelper = try Syscall.pipe()
-        } catch {
-            Syscall.close(toHelper.reading)
-            Syscall.close(toHelper.writing)
-            return .notChecked("no pipe can be made: \(error)")
-        }
-        let orders = OwnedDescriptor(adopting: toHelper.writing)
-        let sights = OwnedDescriptor(adopting: fromHelper.reading)
+        let socket = OwnedDescriptor(adopting: pair.ours)
         let name = connection.probe.show()
         defer { connection.probe.hide() }
         let child = OwnProgram.start(
             ["kernel-probe", "--mount-point", connection.mountPoint],
-            descriptors: [toHelper.reading, fromHelper.writing], ownSession: true)
-        Syscall.close(toHelper.reading)
-        Syscall.close(fromHelper.writing)
+            descriptors: [pair.theirs], ownSession: true)
+        Syscall.close(pair.theirs)
         guard let child else { return .notChecked("its helper can't be started") }
         state.withLock { state in
             state.helper = child
             if state.isInterrupted { _ = kill(child, SIGKILL) }
         }
-        let before = send(name, orders.rawValue) ? sight(sights.rawValue) : nil
+        let before = send(name, socket.rawValue) ? sight(socket.rawValue) : nil
         // As at a lock: what is read from here on is refused, then the pages go.
         connection.probe.refuse()
         volume.dropPages(of: ProbeFile.node)
-        let after = before != nil && send([1], orders.rawValue) ? sight(sights.rawValue) : nil
-        _ = consume orders
+        let after = before != nil && send([1], socket.rawValue) ? sight(socket.rawValue) : nil
+        _ = consume socket
         OwnProgram.awaitEnd(of: child)
         state.withLock { $0.helper = nil }
         OwnProgram.wait(for: child)

@@ -5,9 +5,8 @@ import WardSystem
 /// The helper's part of `KernelCheck`: opens the probe's file, maps its first page, and reads both
 /// pages before and after the daemon has them dropped.
 public struct KernelProbe: ~Copyable {
-    /// The pipe from the daemon, and the pipe to it.
-    private static let orders: Int32 = 3
-    private static let sights: Int32 = 4
+    /// The socket to the daemon.
+    private static let socket: Int32 = 3
 
     private let file: OwnedDescriptor
     private let mapping: UnsafeMutableRawPointer
@@ -29,7 +28,7 @@ public struct KernelProbe: ~Copyable {
     /// Does the helper's work. The daemon sends the file's name, gets a sight, sends a byte when
     /// the pages are gone, and gets another sight.
     public static func run(mountPoint: String) throws(Errno) {
-        let name = try FileReading.bytes(of: orders, limit: ProbeFile.nameBytes)
+        let name = try FileReading.bytes(of: socket, limit: ProbeFile.nameBytes)
         guard name.count == ProbeFile.nameBytes else { return }
         let probe: KernelProbe
         do throws(Errno) {
@@ -39,13 +38,13 @@ public struct KernelProbe: ~Copyable {
             return try tell(PageSight(mapped: .refused(error), read: .refused(error)))
         }
         try tell(probe.sight())
-        guard try FileReading.bytes(of: orders, limit: 1).count == 1 else { return }
+        guard try FileReading.bytes(of: socket, limit: 1).count == 1 else { return }
         try tell(probe.sight())
     }
 
     private static func tell(_ sight: PageSight) throws(Errno) {
         let bytes = sight.bytes
-        try Syscall.writeAll(sights, bytes, bytes.count)
+        try Syscall.writeAll(socket, bytes, bytes.count)
     }
 
     private func sight() -> PageSight { PageSight(mapped: readMapping(), read: readFile()) }

@@ -17,7 +17,7 @@ struct PageSight: Equatable, Sendable {
 }
 
 extension PageSight {
-    /// Bytes of a sight in the pipe from the helper.
+    /// Bytes of a sight from the helper.
     static let byteCount = 2
 
     /// A byte for each outcome: 0 for the content, 255 for other bytes, else the error's number.

@@ -87,12 +87,9 @@ final class SessionWatchProcess: Sendable {
             let isKnown = state.withLock { $0.watchesLogout }
             words += ["--logout", isKnown ? "known" : "new"]
         }
-        var pair: [Int32] = [-1, -1]
-        guard
-            socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &pair) == 0
-        else { return nil }
-        let ours = OwnedDescriptor(adopting: pair[0])
-        let theirs = OwnedDescriptor(adopting: pair[1])
+        guard let pair = try? Syscall.socketPair() else { return nil }
+        let ours = OwnedDescriptor(adopting: pair.ours)
+        let theirs = OwnedDescriptor(adopting: pair.theirs)
         let pid = OwnProgram.start(
             words, descriptors: [lifeline, theirs.rawValue], ownSession: true,
             variables: [SessionWatchProcess.busVariable])

@@ -49,7 +49,8 @@ struct OpenedKeys: ~Copyable {
         }
     }
 
-    /// Refuses options that give a promise up, for other volumes than those of tests.
+    /// Refuses options that give a promise up, for other volumes than those of tests. A power cut
+    /// must not undo the count of wrong passcodes, or the change to a stronger class (rows L5, I7).
     private static func refuseForUse(_ options: MountOptions) throws(DaemonError) {
         let flags = [
             ("--volatile", options.tests.isVolatile), ("--keep-pages", options.tests.keepsPages),
@@ -68,8 +69,6 @@ struct OpenedKeys: ~Copyable {
     ) throws(DaemonError) -> OpenedKeys {
         var store = try openStore(options, placement, .system)
         if !store.isForTests {
-            // A power cut must not undo the count of wrong passcodes, or the change to a stronger
-            // class (rows L5, I7).
             try refuseForUse(options)
             try refuseWeaker(options, store)
         }

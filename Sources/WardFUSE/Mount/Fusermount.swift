@@ -27,17 +27,14 @@ struct Fusermount {
     /// Mounts, and returns the descriptor of `/dev/fuse`, which the helper sends over a socket
     /// (`SCM_RIGHTS`).
     func mount(_ options: [String], on mountPoint: String) throws(FUSEError) -> Int32 {
-        var ends: (Int32, Int32) = (-1, -1)
-        let made = withUnsafeMutableBytes(of: &ends) {
-            socketpair(
-                AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0,
-                $0.baseAddress!.assumingMemoryBound(to: Int32.self))
+        let ends: (ours: Int32, theirs: Int32)
+        do throws(Errno) {
+            ends = try Syscall.socketPair()
+        } catch {
+            throw FUSEError(.refused, "mount on", mountPoint, "\(error)")
         }
-        guard made == 0 else {
-            throw FUSEError(.refused, "mount on", mountPoint, "\(Errno(rawValue: ward_errno()))")
-        }
-        let ours = OwnedDescriptor(adopting: ends.0)
-        let theirs = OwnedDescriptor(adopting: ends.1)
+        let ours = OwnedDescriptor(adopting: ends.ours)
+        let theirs = OwnedDescriptor(adopting: ends.theirs)
         let complaint: Complaint?
         do throws(Errno) {
             complaint = try run(

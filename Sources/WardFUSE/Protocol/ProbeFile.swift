@@ -29,9 +29,8 @@ public final class ProbeFile: Sendable {
     /// Makes the file readable under a new name, and returns the name.
     public func show() -> [UInt8] {
         let digits = Array("0123456789abcdef".utf8)
-        let random = SystemRandom.bytes((ProbeFile.nameBytes - ProbeFile.namePrefix.count) / 2)
-        let new =
-            ProbeFile.namePrefix + random.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }
+        let random = SystemRandom.bytes(ProbeFile.nameBytes - ProbeFile.namePrefix.count)
+        let new = ProbeFile.namePrefix + random.map { digits[Int($0 & 15)] }
         name.withLock { $0 = new }
         generation.add(1, ordering: .relaxed)
         isReadable.store(true, ordering: .sequentiallyConsistent)

@@ -62,9 +62,10 @@ extension KeybagStore {
         }
     }
 
-    /// Replaces the passcode; the time does not depend on the number of files. `cost` is calibrated
-    /// by default (`costOfNextPasscode`). Older copies of the
+    /// Replaces the passcode; the time does not depend on the number of files. Older copies of the
     /// keybag open nothing afterwards (L7). All hosts lose their trust; returns their names.
+    ///
+    /// `cost` is calibrated by default (`costOfNextPasscode`).
     @discardableResult
     public func changePasscode(
         _ old: borrowing Passcode, to new: borrowing Passcode, cost: ScryptCost? = nil

@@ -50,17 +50,6 @@ public enum Syscall {
         _ = Glibc.close(descriptor)
     }
 
-    /// A connected pair of pipe ends, read end first, both close-on-exec.
-    public static func pipe() throws(Errno) -> (reading: Int32, writing: Int32) {
-        var ends: (Int32, Int32) = (-1, -1)
-        _ = try check {
-            withUnsafeMutableBytes(of: &ends) {
-                ward_pipe2($0.baseAddress!.assumingMemoryBound(to: Int32.self), O_CLOEXEC)
-            }
-        }
-        return (ends.0, ends.1)
-    }
-
     // MARK: Content
 
     /// Reads with `pread(2)` until `count` bytes or the end of the file. Returns the number of
