@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define VERSION_BITS 24
+// How much newer than a known version a torn word of another process may be.
+#define NEWER_VERSIONS 1024
 #define VERSION_MASK ((1u << VERSION_BITS) - 1)
 
 // splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
@@ -34,7 +36,8 @@ bool is_word_of(uint64_t seed, uint32_t file_id, size_t index, uint64_t word) {
     return word == word_for(seed, file_id, index, word & VERSION_MASK);
 }
 
-bool is_torn_word(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, uint32_t newest) {
+// Whether each byte is of one of two versions up to `newest`.
+static bool is_torn_word(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, uint32_t newest) {
     bool found[256] = {false};
     for (uint32_t version = 0; version <= newest; version++) {
         uint64_t difference = word ^ word_for(seed, file_id, index, version);
@@ -48,6 +51,10 @@ bool is_torn_word(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, 
         }
     }
     return false;
+}
+
+bool is_word_of_other(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, uint32_t known) {
+    return is_word_of(seed, file_id, index, word) || is_torn_word(seed, file_id, index, word, known + NEWER_VERSIONS);
 }
 
 bool owns(const struct file *f, size_t index) {
@@ -96,8 +103,7 @@ bool check_words(struct worker *w, struct file *f, const void *bytes, size_t fir
         uint32_t version = word & VERSION_MASK;
         if (!owns(f, index)) {
             // Another process's word, and it may be writing. That process knows its versions.
-            is_right = is_word_of(w->seed, f->id, index, word) ||
-                is_torn_word(w->seed, f->id, index, word, f->version + TORN_VERSIONS);
+            is_right = is_word_of_other(w->seed, f->id, index, word, f->version);
         } else if (is_word_of(w->seed, f->id, index, word)) {
             for (int c = 0; c < CANDIDATES && !is_right; c++) is_right = f->model[index].version[c] == version;
         }

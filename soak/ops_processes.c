@@ -127,9 +127,7 @@ static bool is_unchanged(const struct victim *v) {
 static void check_stolen(struct worker *w, const struct victim *v, size_t first, ssize_t got, const char *how) {
     for (ssize_t i = 0; i < got / WORD_BYTES; i++) {
         uint64_t word = ((uint64_t *)w->buffer)[i];
-        if (!is_word_of(w->seed, v->entry.file_id, first + i, word) &&
-            !is_torn_word(
-                w->seed, v->entry.file_id, first + i, word, v->entry.accepted_version + TORN_VERSIONS)) {
+        if (!is_word_of_other(w->seed, v->entry.file_id, first + i, word, v->entry.accepted_version)) {
             report_loss(w, "%s: word %zu of file %x of another process is %016llx", how, (size_t)(first + i),
                 v->entry.file_id, (unsigned long long)word);
             return;

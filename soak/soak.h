@@ -224,12 +224,11 @@ static inline void touched(void) { fault_is_expected = 0; }
 
 uint64_t word_for(uint64_t seed, uint32_t file_id, size_t index, uint32_t version);
 bool is_word_of(uint64_t seed, uint32_t file_id, size_t index, uint64_t word);
-// Whether each byte is of one of two versions up to `newest`. The kernel reads cached pages without
-// the lock of writes, punches and truncations, and neither copies nor clears memory word by word
-// (`filemap_read`, mm/filemap.c). A read beside such a change can see some bytes of each version.
-bool is_torn_word(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, uint32_t newest);
-// How much newer than the last published version a word of another process may be.
-#define TORN_VERSIONS 1024
+// Whether this is a word of another process's file, or torn: each byte is of one of two versions.
+// The kernel reads cached pages without the lock of writes, punches and truncations, and neither
+// copies nor clears memory word by word (`filemap_read`, mm/filemap.c). `known` is a version that
+// the process had; newer ones may follow.
+bool is_word_of_other(uint64_t seed, uint32_t file_id, size_t index, uint64_t word, uint32_t known);
 // Fills `words` with `version` for `count` words from `first`.
 void fill_words(struct worker *w, struct file *f, uint64_t *words, size_t first, size_t count, uint32_t version);
 bool has_room(const struct file *f, size_t first, size_t count);

@@ -212,7 +212,7 @@ struct PasscodeTests {
         #expect(try cost(old)?.n == 1 << 15)
         try old.open().changePasscode(try passcode("first"), to: try passcode("second"))
         let changed = try #require(try cost(old))
-        #expect(changed.n >= 1 << 17 && changed.r == 8)
+        #expect(changed.n >= 1 << 17 && changed.r == 8 && changed.p >= 1)
         #expect(try old.open().failure(opening: "second") == nil)
 
         let cheap = try SimulatedVolume(passcode: "first")

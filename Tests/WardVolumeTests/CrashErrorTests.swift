@@ -8,14 +8,21 @@ import WardVolume
 /// The backing store fails, at every call in turn. The program gets the error, nothing acknowledged
 /// is lost, nothing leaks, and later calls work.
 @Suite struct CrashErrorTests {
+    /// Runs a seed in which calls of the store fail.
+    private func losesNothing(
+        _ settings: CrashSettings, location: SourceLocation = #_sourceLocation
+    ) {
+        let report = CrashRun.run(settings)
+        #expect(report.losses == [], sourceLocation: location)
+        #expect(report.failures > 0, sourceLocation: location)
+    }
+
     /// A truncation by name whose closing sync fails, and which looks at the file once more.
     @Test("A seed of make crash in which an operation loses pages and opens the file again")
     func lostAndOpenedAgain() {
         var settings = CrashSettings.promised(seed: 1_795_856_112_463)
         settings.stride = 64
-        let report = CrashRun.run(settings)
-        #expect(report.losses == [])
-        #expect(report.failures > 0)
+        losesNothing(settings)
     }
 
     /// An error that comes after the name was made, on a disk that does not keep the order.
@@ -23,9 +30,7 @@ import WardVolume
     func directoryTakenBack() {
         var settings = CrashSettings.promised(seed: 1_795_856_114_047)
         settings.lives = 1
-        let report = CrashRun.run(settings)
-        #expect(report.losses == [])
-        #expect(report.failures > 0)
+        losesNothing(settings)
     }
 
     @Test(
@@ -34,9 +39,7 @@ import WardVolume
     func fixedSeeds(seed: UInt64) {
         var settings = CrashSettings.promised(seed: seed)
         settings.stride = 8
-        let report = CrashRun.run(settings)
-        #expect(report.losses == [])
-        #expect(report.failures > 0)
+        losesNothing(settings)
     }
 
     @Test(

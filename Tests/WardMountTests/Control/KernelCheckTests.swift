@@ -4,14 +4,8 @@ import Testing
 extension MountSuite {
     /// The check at the mount that the kernel drops pages, and a kernel that keeps them.
     @Suite struct KernelCheckTests {
-        private func status(_ volume: MountedVolume) throws -> [String: Any] {
-            let done = try volume.ward("status", volume.mountPoint, "--json")
-            let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
-            return try #require(object as? [String: Any], "\(done.everything)")
-        }
-
         private func standing(_ volume: MountedVolume) throws -> String? {
-            try status(volume)["kernelCheck"] as? String
+            try volume.status()["kernelCheck"] as? String
         }
 
         private func checks(_ volume: MountedVolume) throws -> [ControlEvent] {
@@ -62,9 +56,7 @@ extension MountSuite {
         func keepsPages(user: User) throws {
             let volume = try MountedVolume(as: user)
             let before = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: before)
-            }
+            try StateWalk.makeDirectories(with: before)
             try volume.unmount()
             try volume.mount(extra: ["--keep-pages"])
             for _ in 1...2 {
@@ -80,7 +72,7 @@ extension MountSuite {
                 let outcome = probe.open("\(fileClass.letter)/f", "r", as: fileClass.letter)
                 #expect(outcome == (fileClass == .none ? .ok : .eperm), "\(fileClass)")
             }
-            let status = try status(volume)
+            let status = try volume.status()
             #expect(status["kernelCheck"] as? String == "failed")
             #expect(status["state"] as? String == "beforeFirstUnlock")
             #expect(status["triesLeft"] as? Int == 10)
@@ -120,7 +112,7 @@ extension MountSuite {
             let refused = try volume.ward(
                 "passcode", "set", volume.mountPoint, "--passcode-file", volume.passcodeFile)
             #expect(refused.status == 69, "\(refused.everything)")
-            #expect(try status(volume)["passcodeSet"] as? Bool == false)
+            #expect(try volume.status()["passcodeSet"] as? Bool == false)
         }
 
         @Test(

@@ -13,9 +13,7 @@ extension MountSuite {
             let passcode = Planted.token(40)
             let volume = try MountedVolume(as: user, passcode: passcode)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             let secrets = try VolumeSecrets(volume, passcode: passcode)
             try #require(secrets.classKeys.count == 5, "the test knows all class keys")
             let daemon = try #require(volume.daemonProcess())

@@ -561,22 +561,16 @@ extension MountSuite {
             #expect(!screen.text.contains("recovery code:"), "\(screen.text)")
         }
 
-        private func status(_ volume: MountedVolume) throws -> [String: Any] {
-            let done = try volume.ward("status", volume.mountPoint, "--json")
-            let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
-            return try #require(object as? [String: Any], "\(done.everything)")
-        }
-
         @Test(
             "`ward status` says when there is no kit, or none was verified for a year",
             arguments: User.usual)
         func reminder(user: User) throws {
             let volume = try MountedVolume(as: user)
-            #expect(try status(volume)["recoveryKit"] as? String == "none")
+            #expect(try volume.status()["recoveryKit"] as? String == "none")
             let text = try volume.ward("status", volume.mountPoint).output
             #expect(text.contains("no kit is known: ward recovery create "), "\(text)")
             try makeKit(volume, "kit")
-            var now = try status(volume)
+            var now = try volume.status()
             #expect(now["recoveryKit"] as? String == "current")
             #expect((now["recoveryKitMade"] as? String)?.hasSuffix("Z") == true)
             #expect(now["recoveryKitVerified"] == nil)
@@ -591,12 +585,12 @@ extension MountSuite {
             // Without `--volume` it finds the volume, because it is mounted.
             let done = try volume.ward("recovery", "verify", kit, "--code-file", kit + ".code")
             #expect(done.succeeded && done.output.contains("the kit's keys are the volume's"))
-            now = try status(volume)
+            now = try volume.status()
             #expect((now["recoveryKitVerified"] as? String)?.hasSuffix("Z") == true)
             try volume.advance(seconds: 364 * 86400)
-            #expect(try status(volume)["recoveryKit"] as? String == "current")
+            #expect(try volume.status()["recoveryKit"] as? String == "current")
             try volume.advance(seconds: 2 * 86400)
-            #expect(try status(volume)["recoveryKit"] as? String == "unverified")
+            #expect(try volume.status()["recoveryKit"] as? String == "unverified")
             let late = try volume.ward("status", volume.mountPoint).output
             #expect(
                 late.contains("no kit was verified for a year: ward recovery verify KIT"), "\(late)"
@@ -609,7 +603,7 @@ extension MountSuite {
             let offered = try MountedVolume(directoryOnlyAs: user)
             try offered.initialize(["--recovery-kit", offered.directory + "/home/kit"])
             try offered.mount()
-            #expect(try status(offered)["recoveryKit"] as? String == "current", "init counts")
+            #expect(try offered.status()["recoveryKit"] as? String == "current", "init counts")
         }
 
         @Test(

@@ -143,9 +143,7 @@ extension MountSuite {
         func i5(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             for from in FileClass.allCases {
                 for to in FileClass.allCases where to != from {
                     let moved = "\(to.letter)/moved from \(from.letter)"
@@ -178,9 +176,7 @@ extension MountSuite {
         func i6(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             for new in FileClass.allCases {
                 for old in FileClass.allCases where old != new {
                     let replaced = "\(old.letter)/replaced by \(new.letter)"

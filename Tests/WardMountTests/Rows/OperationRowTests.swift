@@ -283,9 +283,7 @@ extension MountSuite {
         func o14(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             // A durable point may replace the state record meanwhile. Its staged file may vanish
             // before tar opens it, and tar sees that the directory has changed.
             for state in LockState.walk {

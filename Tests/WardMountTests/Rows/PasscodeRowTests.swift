@@ -77,9 +77,7 @@ extension MountSuite {
         func firstPasscode(user: User) throws {
             let volume = try MountedVolume(as: user, passcode: nil)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             try volume.writePasscode("first", to: volume.passcodeFile)
             let set = try volume.ward(
                 "passcode", "set", volume.mountPoint, "--passcode-file", volume.passcodeFile)
@@ -133,9 +131,7 @@ extension MountSuite {
         func removed(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             let removed = try volume.ward(
                 "passcode", "remove", volume.mountPoint, "--passcode-file", volume.passcodeFile)
             #expect(removed.succeeded, "\(removed.everything)")
@@ -160,9 +156,7 @@ extension MountSuite {
             for damage in ["rm -f KEY", "head -c \"$(stat -c %s KEY)\" /dev/zero > KEY"] {
                 let volume = try MountedVolume(as: user)
                 let probe = try volume.probe()
-                for fileClass in FileClass.allCases {
-                    try StateWalk.makeDirectory(of: fileClass, with: probe)
-                }
+                try StateWalk.makeDirectories(with: probe)
                 try volume.unmount()
                 let key = try volume.deviceDirectory() + "/effaceable.key"
                 try volume.shell("cp -a '\(volume.volume)' $OUT/copy; test -s '\(key)'")

@@ -4,24 +4,16 @@ import Testing
 extension MountSuite {
     /// `ward status` and `ward ls`.
     @Suite struct StatusTests {
-        private func status(_ volume: MountedVolume) throws -> [String: Any] {
-            let done = try volume.ward("status", volume.mountPoint, "--json")
-            let object = try JSONSerialization.jsonObject(with: Data(done.output.utf8))
-            return try #require(object as? [String: Any], "\(done.everything)")
-        }
-
         @Test(
             "L8: protected data is available exactly while A and B can be opened; what is left",
             arguments: User.usual)
         func states(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            for fileClass in FileClass.allCases {
-                try StateWalk.makeDirectory(of: fileClass, with: probe)
-            }
+            try StateWalk.makeDirectories(with: probe)
             for state in LockState.walk {
                 try volume.enter(state)
-                let status = try status(volume)
+                let status = try volume.status()
                 let opens = [FileClass.complete, .completeUnlessOpen].allSatisfy {
                     let key = "\(state.rawValue) \($0.letter)"
                     let outcome = probe.open("\($0.letter)/f", "r", as: key)
@@ -57,16 +49,16 @@ extension MountSuite {
         @Test("L6: tries left, and when the next may be", arguments: User.usual)
         func tries(user: User) throws {
             let volume = try MountedVolume(as: user)
-            #expect(try status(volume)["triesLeft"] as? Int == 10)
+            #expect(try volume.status()["triesLeft"] as? Int == 10)
             for (index, wrong) in ["1", "2", "3", "4"].enumerated() {
-                #expect(try status(volume)["retrySeconds"] == nil)
+                #expect(try volume.status()["retrySeconds"] == nil)
                 try volume.writePasscode(wrong, to: volume.passcodeFile)
                 try volume.ward("unlock", volume.mountPoint, "--passcode-file", volume.passcodeFile)
-                #expect(try status(volume)["triesLeft"] as? Int == 9 - index)
+                #expect(try volume.status()["triesLeft"] as? Int == 9 - index)
             }
-            #expect(try status(volume)["retrySeconds"] as? Double == 60)
+            #expect(try volume.status()["retrySeconds"] as? Double == 60)
             try volume.advance(seconds: 45)
-            #expect(try status(volume)["retrySeconds"] as? Double == 15)
+            #expect(try volume.status()["retrySeconds"] as? Double == 15)
             let text = try volume.ward("status", volume.mountPoint).output
             #expect(text.contains("6 tries left, then it is disabled, the next in 15 s"), "\(text)")
         }
@@ -90,7 +82,7 @@ extension MountSuite {
             try volume.lockNow()
             #expect(after.readFile("A/f") == .eperm)
             #expect(after.readFile("A/f") == .eperm)
-            let status = try status(volume)
+            let status = try volume.status()
             #expect(status["integrityFailures"] as? Int ?? 0 > 0)
             #expect(status["denied"] as? Int == 2)
             #expect(status["lost"] as? Int == 0)
@@ -100,10 +92,10 @@ extension MountSuite {
         func unsynced(user: User) throws {
             let volume = try MountedVolume(as: user)
             let probe = try volume.probe()
-            #expect(try status(volume)["pendingStoreBytes"] as? Int == 0)
-            let before = try #require(try status(volume)["unsyncedBytes"] as? Int)
+            #expect(try volume.status()["pendingStoreBytes"] as? Int == 0)
+            let before = try #require(try volume.status()["unsyncedBytes"] as? Int)
             #expect(probe.writeFile("f", String(repeating: "x", count: 100_000)) == .ok)
-            #expect(try #require(try status(volume)["unsyncedBytes"] as? Int) >= before + 100_000)
+            #expect(try #require(try volume.status()["unsyncedBytes"] as? Int) >= before + 100_000)
         }
 
         @Test(

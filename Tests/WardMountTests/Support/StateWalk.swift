@@ -37,6 +37,11 @@ struct StateWalk {
         }
     }
 
+    /// Makes such a directory for each class.
+    static func makeDirectories(with probe: Probe) throws {
+        for fileClass in FileClass.allCases { try makeDirectory(of: fileClass, with: probe) }
+    }
+
     /// Makes a directory that gives its files a class, with the file `f` in it.
     static func makeDirectory(of fileClass: FileClass, with probe: Probe) throws {
         let name = fileClass.letter
