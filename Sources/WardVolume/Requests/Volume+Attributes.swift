@@ -191,6 +191,17 @@ extension Volume {
     private func apply(
         _ change: AttributeChange, to node: Node, _ descriptor: Int32, _ caller: Caller
     ) throws(Errno) {
+        let setsTimes = change.access != nil || change.modification != nil
+        let setsIDBits = mode_t(change.mode ?? 0) & (S_ISUID | S_ISGID) != 0
+        if setsTimes || setsIDBits, let file = node.file {
+            // First store the writes that were accepted at a lock, and the hint. Later they would
+            // move the times, and clear set-ID bits where the daemon is not root.
+            file.withWriteAccess { access in
+                settle(file)
+                access.extent.hintShown()
+                putHint(access)
+            }
+        }
         let status = try storage.fstat(descriptor)
         let wasMarked = BackingMode.isMarked(status.st_mode)
         var mode: mode_t?
@@ -225,17 +236,8 @@ extension Volume {
             default: try storage.chmod(descriptor, mode)
             }
         }
-        if change.access != nil || change.modification != nil {
-            if let file = node.file {
-                // First store the writes that were accepted at a lock, and the hint. Later they
-                // would move the times that are about to be set.
-                file.withWriteAccess { access in
-                    settle(file)
-                    access.extent.hintShown()
-                    putHint(access)
-                }
-                file.times.show()
-            }
+        if setsTimes {
+            node.file?.times.show()
             try storage.setTimes(
                 descriptor, access: Volume.time(change.access),
                 modification: Volume.time(change.modification))

@@ -77,6 +77,29 @@ extension MountSuite {
         }
 
         @Test(
+            "A mode that an open file gets stays when it is closed, and at a remount",
+            arguments: User.available, ["6755", "2666", "4077", "66", "640"])
+        func modeOfOpenFile(user: User, mode: String) throws {
+            let volume = try MountedVolume(as: user)
+            // chmod(1) looks at the file before: then nothing is left for the close to write.
+            let modes = try volume.shell(
+                """
+                cd "$MNT"
+                '\(TestEnvironment.shared.python)' - <<'PYTHON'
+                import os
+                for size in (0, 100, 65536, 65537):
+                    with open(f"f{size}", "wb", buffering=0) as file:
+                        file.write(bytes(size))
+                        os.chmod(f"f{size}", 0o\(mode))
+                PYTHON
+                stat -c %a f*
+                """)
+            #expect(modes == String(repeating: "\(mode)\n", count: 4))
+            if !TestEnvironment.shared.isPlain { try volume.remount() }
+            #expect(try volume.shell(#"cd "$MNT"; stat -c %a f*"#) == modes)
+        }
+
+        @Test(
             "Set-ID bits and owners; a set-ID program that somebody has changed runs as who starts it",
             arguments: Kind.available.filter { $0 != .ordinaryUser })
         func setIDPrograms(kind: Kind) throws {
