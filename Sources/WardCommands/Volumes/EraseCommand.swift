@@ -288,23 +288,21 @@ private struct EraseTarget {
             try connection.client.setTimeout(.seconds(5))
             try connection.client.waitForEnd()
         } catch {
-            if error.code == .connectionLost || error.code == .system(.brokenPipe) {
-                // The mount may have ended for another reason.
-                guard hasEffaceableKey else { return }
-                throw CommandFailure(
-                    what, path,
-                    why: "its mount ended before the minute was over: nothing was erased",
-                    hint:
-                        "ward erase \(Text.shellQuoted(path ?? uuid)) erases at once what is not mounted",
-                    status: .temporary)
-            }
             if error.code == .timedOut {
                 throw CommandFailure(
                     what, path, why: "it was taken back", hint: "ward events shows by whom",
                     status: .temporary)
             }
-            throw CommandFailure(what, path, error)
+            guard error.code == .connectionLost || error.code == .system(.brokenPipe) else {
+                throw CommandFailure(what, path, error)
+            }
         }
+        // The mount is gone. It may have ended for another reason, so only the key tells.
+        guard hasEffaceableKey else { return }
+        throw CommandFailure(
+            what, path, why: "its mount ended first: nothing was erased",
+            hint: "ward erase \(Text.shellQuoted(path ?? uuid)) erases at once what is not mounted",
+            status: .temporary)
     }
 
     /// Returns nil where the volume is erased, else the seconds until the daemon erases it.

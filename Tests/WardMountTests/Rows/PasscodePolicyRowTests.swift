@@ -399,6 +399,33 @@ extension MountSuite {
         }
 
         @Test(
+            "L9: an erase that was taken back before the mount ended is not reported as done",
+            .enabled(if: geteuid() == 0, "only root sees where a process of ward waits"),
+            arguments: User.usual)
+        func takenBackBeforeTheEnd(user: User) throws {
+            let volume = try MountedVolume(as: user)
+            let erasing = try Child(
+                user.prefix + [
+                    TestEnvironment.shared.ward, "erase", volume.mountPoint, "--yes-really",
+                    "--no-passcode",
+                ], environment: volume.environment)
+            #expect(try comesTrue { try eraseInSeconds(volume) == 60 })
+            let cancelled = try volume.ward("erase", volume.mountPoint, "--cancel")
+            #expect(cancelled.succeeded, "\(cancelled.everything)")
+            // Between two looks at the volume the command sleeps. Then it waits on its socket.
+            #expect(
+                comesTrue {
+                    let place = try? String(
+                        contentsOfFile: "/proc/\(erasing.process)/wchan", encoding: .utf8)
+                    return place.map { $0.count > 1 && !$0.contains("nanosleep") } ?? true
+                })
+            try volume.unmount()
+            #expect(erasing.wait(seconds: 30) == 75)
+            let key = try volume.deviceDirectory() + "/effaceable.key"
+            #expect(FileManager.default.fileExists(atPath: key))
+        }
+
+        @Test(
             "L9: an announced erase ends with the mount, and whoever waits for it is told",
             arguments: User.usual)
         func eraseEndsWithTheMount(user: User) throws {
