@@ -87,7 +87,7 @@ struct HeldLocks: Equatable {
     }
 }
 
-#if DEBUG
+#if DEBUG || CHECKED
     /// The place of one lock in the order. Ends the process where a thread takes it out of order.
     struct LockPlace {
         private let rank: LockRank
@@ -119,7 +119,7 @@ struct HeldLocks: Equatable {
         }
     }
 #else
-    /// Empty: only debug builds check the order.
+    /// Empty: only debug builds and the build of the tests check the order.
     struct LockPlace {
         @inline(__always) init(_ rank: LockRank) {}
         @inline(__always) func willTake(_ exception: LockOrderException? = nil) {}

@@ -62,7 +62,7 @@ import WardSystem
         #expect(named == LockRank.allCases.dropLast().map(\.name))
     }
 
-    #if DEBUG
+    #if DEBUG || CHECKED
         @Test("Each thread has its own list of the mutexes that it holds")
         func threads() {
             let file = ReadWriteLock(.file)

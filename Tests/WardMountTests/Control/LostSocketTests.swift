@@ -127,8 +127,12 @@ extension MountSuite {
             let record = socket.replacingOccurrences(of: ".socket", with: ".json")
             let other =
                 URL(fileURLWithPath: socket).deletingLastPathComponent().path + "/other.json"
+            // The daemon writes a record that is gone anew, so a FIFO is renamed over it.
             try volume.shell(
-                "mkfifo '\(record).new' '\(other)'; rm '\(record)'; mkfifo '\(record)'")
+                """
+                mkfifo '\(record).new' '\(other)' '\(record).fifo'
+                mv '\(record).fifo' '\(record)'
+                """)
             #expect(
                 try comesTrue {
                     let attributes = try FileManager.default.attributesOfItem(atPath: record)

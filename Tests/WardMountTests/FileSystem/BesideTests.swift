@@ -198,8 +198,8 @@ extension MountSuite {
             "No page is stale after a direct write, asynchronous or not, by io_submit or io_uring",
             arguments: Kind.available)
         func directWrites(kind: Kind) throws {
-            // Seconds. The plain directory only has to tell the lines of a good file system.
-            try compare("stale-pages", makeVolume(kind), "2", besideArguments: ["0.3"])
+            // Rounds. The plain directory only has to tell the lines of a good file system.
+            try compare("stale-pages", makeVolume(kind), "60", besideArguments: ["5"])
         }
 
         @Test(
