@@ -109,12 +109,18 @@ public struct Keybag: Equatable, Sendable {
 ///  12  zero                       4
 ///  16  cost of new passcodes      8   as in `PasscodeDerivation`, bytes 0-7
 /// ```
+///
+/// The device's keys alone seal a policy, so a thief of the device's files can forge one. Limits in
+/// the code bound its effect: a longer period counts as the longest one.
 public struct KeybagPolicy: Equatable, Sendable {
     public static let bytes = 24
+    public static let longestGracePeriod = Duration.seconds(3600)
+    public static let longestUserInactivePeriod = Duration.seconds(30 * 24 * 3600)
 
-    /// How long class A stays readable after a lock.
+    /// How long class A stays readable after a lock; at most `longestGracePeriod`.
     public var gracePeriod: Duration = .seconds(10)
-    /// How long class CX stays readable after the last unlock.
+    /// How long class CX stays readable after the last unlock; at most
+    /// `longestUserInactivePeriod`.
     public var userInactivePeriod: Duration = .seconds(24 * 3600)
     public var erasesAfterTenWrongPasscodes = false
     /// The cost of deriving a key from a passcode that is set from now on.
@@ -137,8 +143,12 @@ public struct KeybagPolicy: Equatable, Sendable {
     /// Parses the 24 bytes. Throws `FormatError` `malformed`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
         var reader = KeybagReader(bytes[...], "keybag policy")
-        gracePeriod = .milliseconds(try reader.integer(UInt32.self, "grace period"))
-        userInactivePeriod = .seconds(try reader.integer(UInt32.self, "CX period"))
+        gracePeriod = min(
+            .milliseconds(try reader.integer(UInt32.self, "grace period")),
+            KeybagPolicy.longestGracePeriod)
+        userInactivePeriod = min(
+            .seconds(try reader.integer(UInt32.self, "CX period")),
+            KeybagPolicy.longestUserInactivePeriod)
         let flags = try reader.integer(UInt32.self, "flags")
         guard flags <= 1 else { throw FormatError(.malformed, "keybag policy: unknown flags") }
         erasesAfterTenWrongPasscodes = flags == 1

@@ -171,31 +171,15 @@ struct PasscodeTests {
         #expect(calibrate(15) == .init(n: 1 << 18, r: 8, p: 8))
     }
 
-    /// The device's files alone seal a policy.
-    private func forgePolicy(of volume: SimulatedVolume, cost: Scrypt.Parameters) throws {
-        let store = try volume.open()
-        var policy = store.policy
-        policy.passcodeCost = cost
-        try store.context.withLock { () throws(KeybagError) in
-            let keybag = store.published.withLock { $0.keybag }
-            let hierarchy = store.context.hierarchy
-            let effaceable = try store.currentEffaceable(of: keybag)
-            let secret = try hierarchy.deviceSecret(effaceable: effaceable)
-            let policyKey = try hierarchy.policyKey(secret)
-            try store.writeKeybags(
-                try store.context.finish(keybag, policy, policyKey: policyKey))
-        }
-    }
-
     @Test("a policy that was forged without the passcode makes no later passcode cheap")
     func forgedCost() throws {
         let volume = try SimulatedVolume(passcode: "first", cost: .n(1 << 15))
-        try forgePolicy(of: volume, cost: .init(n: 1 << 10, r: 8, p: 1))
+        try volume.forgePolicy { $0.passcodeCost = .init(n: 1 << 10, r: 8, p: 1) }
         let store = try volume.open()
         #expect(store.policy.passcodeCost.n == 1 << 10, "the forgery is accepted")
         try store.changePasscode(try passcode("first"), to: try passcode("second"))
         #expect(try #require(store.cost).n >= 1 << 17)
-        try forgePolicy(of: volume, cost: .init(n: 1 << 10, r: 8, p: 1))
+        try volume.forgePolicy { $0.passcodeCost = .init(n: 1 << 10, r: 8, p: 1) }
         let again = try volume.open()
         try again.removePasscode(try passcode("second"))
         try again.setPasscode(try passcode("third"))

@@ -42,6 +42,26 @@ struct PolicyTests {
         #expect(again.policy.gracePeriod == .zero && again.policy.erasesAfterTenWrongPasscodes)
     }
 
+    @Test("a policy that was forged without the passcode keeps nothing open beyond the limits")
+    func forgedPeriods() throws {
+        let volume = try SimulatedVolume(passcode: "1234")
+        try volume.forgePolicy {
+            $0.gracePeriod = .milliseconds(UInt32.max)
+            $0.userInactivePeriod = .seconds(UInt32.max)
+        }
+        let store = try volume.open()
+        #expect(store.generation == 1, "the forgery is accepted")
+        #expect(store.policy.gracePeriod == .seconds(3600))
+        #expect(store.policy.userInactivePeriod == .seconds(30 * 86400))
+        // A change stores no longer one either, and shorter ones count as they are.
+        try store.changePolicy(
+            PolicyChange(gracePeriod: .seconds(3601), userInactivePeriod: .seconds(5)),
+            passcode: try passcode("1234"))
+        #expect(store.policy.gracePeriod == .seconds(3600))
+        #expect(store.policy.userInactivePeriod == .seconds(5))
+        #expect(try volume.open().policy == store.policy)
+    }
+
     @Test("an older keybag does not bring the older policy back, not even as a restore")
     func policyRolledBack() throws {
         let volume = try SimulatedVolume(passcode: "1234")

@@ -34,13 +34,14 @@ struct PolicyOptions: ParsableArguments {
     var eraseAfterTen: Bool?
 
     func validate() throws {
-        // The keybag's fields have 32 bits: of milliseconds for the first, of seconds for the
-        // second.
-        if let grace, grace.seconds > 30 * 86400 {
-            throw ValidationError("--grace is at most 30d")
+        if let grace, .seconds(grace.seconds) > KeybagPolicy.longestGracePeriod {
+            throw ValidationError("--grace is at most 1h")
         }
-        if let cxPeriod, cxPeriod.seconds > 3650 * 86400 || cxPeriod.seconds < 1 {
-            throw ValidationError("--cx-period is 1s to 3650d")
+        if let cxPeriod,
+            .seconds(cxPeriod.seconds) > KeybagPolicy.longestUserInactivePeriod
+                || cxPeriod.seconds < 1
+        {
+            throw ValidationError("--cx-period is 1s to 30d")
         }
     }
 

@@ -1,4 +1,5 @@
 import WardControl
+import WardFormat
 import WardKeys
 import WardSystem
 
@@ -22,12 +23,15 @@ final class PolicyHandler: Sendable {
     func setPolicy(_ call: ControlCall) {
         var change = PolicyChange()
         change.erasesAfterTenWrongPasscodes = call.parameters["eraseAfterTries"]?.boolValue
-        for (name, field) in [
-            ("graceSeconds", \PolicyChange.gracePeriod),
-            ("userInactiveSeconds", \PolicyChange.userInactivePeriod),
+        for (name, field, longest) in [
+            ("graceSeconds", \PolicyChange.gracePeriod, KeybagPolicy.longestGracePeriod),
+            (
+                "userInactiveSeconds", \PolicyChange.userInactivePeriod,
+                KeybagPolicy.longestUserInactivePeriod
+            ),
         ] {
             guard let seconds = call.parameters[name]?.doubleValue else { continue }
-            guard seconds >= 0, seconds <= 1_000_000_000 else {
+            guard seconds >= 0, seconds <= longest / .seconds(1) else {
                 call.failInvalidParameter(name)
                 return
             }

@@ -174,6 +174,9 @@ class Keybag:
         return cls(identity, generation, slots[0], slots[1] if count == 2 else None, sealed, associated)
 
 
+LONGEST_GRACE_MS, LONGEST_USER_INACTIVE_SECONDS = 3_600_000, 2_592_000
+
+
 @dataclass
 class Policy:
     grace_ms: int
@@ -188,6 +191,7 @@ class Policy:
         if flags > 1:
             raise malformed("policy: unknown flags")
         fields.zeros(4)
+        grace, inactive = min(grace, LONGEST_GRACE_MS), min(inactive, LONGEST_USER_INACTIVE_SECONDS)
         policy = cls(grace, inactive, flags == 1, ScryptCost.read(fields))
         fields.end()
         return policy
