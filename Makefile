@@ -149,7 +149,7 @@ outside:
 	cp Package.resolved $(OUTSIDE)/
 	$(SWIFT) build --build-tests $(TEST_FLAGS) --package-path $(OUTSIDE)
 
-# A package of its own; in the same scratch directory it finds what is built of ward (13 s instead of 200).
+# A package of its own; in the same scratch directory it finds what is built of ward.
 examples:
 	@scripts/setup test
 	$(SWIFT) build --build-tests $(TEST_FLAGS) --package-path Examples/RunTracker
