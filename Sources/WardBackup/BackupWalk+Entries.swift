@@ -129,7 +129,8 @@ extension BackupWalk {
         guard let opened else { return nil }
         let file = OwnedDescriptor(adopting: opened)
         if entry.kind == .directory {
-            return (try? readRecord(file.rawValue))?.directoryID
+            let parent = listing.place.path.isEmpty ? keys.rootID : listing.record?.directoryID
+            return parent.flatMap { try? readRecord(file.rawValue, in: $0) }?.directoryID
         }
         var bytes = [UInt8](repeating: 0, count: FileHeader.bytes)
         guard
@@ -137,7 +138,8 @@ extension BackupWalk {
             count == FileHeader.bytes
         else { return nil }
         return bytes.withUnsafeBytes {
-            try? FileHeader(reading: $0.baseAddress!, macKey: keys.headers)
+            try? FileHeader(
+                reading: $0.baseAddress!, macKey: keys.headers, format: keys.format)
         }?.fileID
     }
 }

@@ -36,7 +36,8 @@ public final class BackupWalk: Sendable {
     ) throws(VolumeOpenError) {
         rootPath = backingPath
         do throws(CryptoError) {
-            keys = try VolumeKeys(volumeKey: volumeKey)
+            keys = try VolumeKeys(
+                volumeKey: volumeKey, format: Volume.format(ofBackingPath: backingPath))
         } catch {
             throw VolumeOpenError(
                 .system(.noMemory), path: backingPath,
@@ -55,7 +56,7 @@ public final class BackupWalk: Sendable {
         let (root, device) = try openRoot()
         defer { Syscall.close(root) }
         let problems = ProblemList()
-        var waiting = [Place(path: [], role: .root)]
+        var waiting = [Place(path: [], parentID: DirectoryRecord.noParent, role: .root)]
         while !waiting.isEmpty {
             let places = Array(waiting.suffix(BackupWalk.batch))
             waiting.removeLast(places.count)
@@ -95,6 +96,8 @@ public final class BackupWalk: Sendable {
     struct Place {
         /// Stored path from the root, without slashes at the ends.
         var path: [UInt8]
+        /// The ID of the directory that it is in; `noParent` for the root, and where it is unknown.
+        var parentID: [UInt8]
         var role: Role
     }
 
@@ -133,7 +136,7 @@ public final class BackupWalk: Sendable {
                 Syscall.close(descriptor)
                 return nil
             }
-            let record = try readRecord(descriptor)
+            let record = try readRecord(descriptor, in: place.parentID)
             if record == nil, try Syscall.fstat(descriptor).st_nlink > 0 {
                 problems.add(
                     place.path, nil,
@@ -181,15 +184,25 @@ public final class BackupWalk: Sendable {
         }
     }
 
-    /// Nil where there is no valid record.
-    func readRecord(_ descriptor: Int32) throws(Errno) -> DirectoryRecord? {
+    /// Nil where there is no valid record. `parentID`: the ID of the directory that it is in.
+    func readRecord(
+        _ descriptor: Int32, in parentID: [UInt8]
+    ) throws(Errno) -> DirectoryRecord? {
+        for name in keys.recordNames {
+            if let record = try readRecord(descriptor, name, parentID) { return record }
+        }
+        return nil
+    }
+
+    private func readRecord(
+        _ descriptor: Int32, _ name: String, _ parentID: [UInt8]
+    ) throws(Errno) -> DirectoryRecord? {
         var target = [UInt8](repeating: 0, count: 256)
         do throws(Errno) {
-            let count = try Syscall.readlinkat(
-                descriptor, DirectoryRecord.linkName, &target, target.count)
+            let count = try Syscall.readlinkat(descriptor, name, &target, target.count)
             return try? DirectoryRecord(
                 linkTarget: String(decoding: target[0..<count], as: UTF8.self),
-                macKey: keys.records)
+                macKey: keys.records, parentID: keys.parentID(parentID))
         } catch {
             if error == .noSuchFileOrDirectory || error == .invalidArgument { return nil }
             throw error
@@ -227,7 +240,9 @@ public final class BackupWalk: Sendable {
         for entry in entries where entry.kind == .directory && entry.exclusion == nil {
             let role = special[entry.name] ?? (listing.role == .containerParent ? .home : .ordinary)
             waiting.append(
-                Place(path: listing.place.path.appending(component: entry.name), role: role))
+                Place(
+                    path: listing.place.path.appending(component: entry.name),
+                    parentID: id ?? DirectoryRecord.noParent, role: role))
         }
         return BackupDirectory(
             path: listing.place.path, id: id, entries: entries)

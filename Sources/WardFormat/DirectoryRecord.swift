@@ -5,16 +5,21 @@ import WardSystem
 ///
 /// ```
 /// base64url of 36 bytes (48 characters, so that the link lies in the inode):
-///   0  version              1   1; 2 where a flag is set
+///   0  version              1   format 1: 1, or 2 where a flag is set; format 2: 3
 ///   1  protection class     1   what new files in it get
 ///   2  flags                1   bit 0: synchronised; the others zero
 ///   3  zero                 1
 ///   4  directory ID        16
-///  20  MAC                 16   first half of HMAC-SHA-256 of bytes 0–19 under the record key
+///  20  MAC                 16   first half of HMAC-SHA-256 under the record key, of bytes 0–19;
+///                               in format 2 of the parent's ID ‖ bytes 0–19
 /// ```
 public struct DirectoryRecord: Equatable, Sendable {
     /// The name of the symbolic link. Encrypted names have no dot, so no file can have this name.
     public static let linkName = ".ward"
+    /// The name of a second record, for the directory that a rename moves this one to.
+    public static let nextLinkName = ".ward.to"
+    /// The parent's ID in the record of the root, which has no parent: 16 zeros.
+    public static let noParent = [UInt8](repeating: 0, count: 16)
     static let bytes = 36
     /// The version of records without a flag. Every reader knows it, so every reader can read a
     /// volume without marks.
@@ -22,6 +27,8 @@ public struct DirectoryRecord: Equatable, Sendable {
     /// The version of records with a flag. A reader that does not know the flag must refuse the
     /// record: it would create what the mark forbids.
     static let flaggedVersion: UInt8 = 2
+    /// The version of records that are bound to the parent.
+    static let boundVersion: UInt8 = 3
     static let synchronisedFlag: UInt8 = 1
 
     /// 16 bytes.
@@ -41,41 +48,57 @@ public struct DirectoryRecord: Equatable, Sendable {
         self.isSynchronised = isSynchronised
     }
 
-    /// The link's target: 48 characters, the MAC included.
-    public func linkTarget(macKey: borrowing SecretBytes) -> String {
-        var body: [UInt8] = [
-            isSynchronised ? DirectoryRecord.flaggedVersion : DirectoryRecord.plainVersion,
-            protectionClass.rawValue, isSynchronised ? DirectoryRecord.synchronisedFlag : 0, 0,
-        ]
-        body += directoryID
-        return Base64URL.encode(body + HMACSHA256.authenticate(body, key: macKey)[0..<16])
+    /// The link's target: 48 characters, the MAC included. `parentID`: the ID (16 bytes) of the
+    /// directory that this one is in, `noParent` for the root; nil in a volume of format 1.
+    public func linkTarget(macKey: borrowing SecretBytes, parentID: [UInt8]?) -> String {
+        let flags = isSynchronised ? DirectoryRecord.synchronisedFlag : 0
+        let version =
+            parentID != nil
+            ? DirectoryRecord.boundVersion
+            : isSynchronised ? DirectoryRecord.flaggedVersion : DirectoryRecord.plainVersion
+        let body = [version, protectionClass.rawValue, flags, 0] + directoryID
+        let mac = HMACSHA256.authenticate((parentID ?? []) + body, key: macKey)
+        return Base64URL.encode(body + mac[0..<16])
     }
 
-    /// Reads a link's target and checks its MAC.
+    /// Reads a link's target and checks its MAC. `parentID` as in `linkTarget`.
     ///
     /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.
-    public init(linkTarget: String, macKey: borrowing SecretBytes) throws(FormatError) {
+    public init(
+        linkTarget: String, macKey: borrowing SecretBytes, parentID: [UInt8]?
+    ) throws(FormatError) {
         guard let record = Base64URL.decode(linkTarget), record.count == DirectoryRecord.bytes
         else {
             throw FormatError(.notRecognised, "directory record: not 36 bytes of base64url")
         }
-        guard record[0] <= DirectoryRecord.flaggedVersion else {
+        guard record[0] <= DirectoryRecord.boundVersion else {
             throw FormatError(.newerVersion, "directory record: version \(record[0])")
         }
-        let matches = record.withUnsafeBytes {
+        let isBound = record[0] == DirectoryRecord.boundVersion
+        let matches = ((isBound ? parentID ?? [] : []) + record).withUnsafeBytes {
             HMACSHA256.verify(
-                $0[20..<36], of: UnsafeRawBufferPointer(rebasing: $0[0..<20]), key: macKey)
+                $0[($0.count - 16)...], of: UnsafeRawBufferPointer(rebasing: $0.dropLast(16)),
+                key: macKey)
         }
         guard matches else {
             throw FormatError(.authenticationFailed, "directory record: MAC does not match")
         }
-        let isSynchronised = record[0] == DirectoryRecord.flaggedVersion
-        guard record[0] > 0, record[3] == 0,
-            record[2] == (isSynchronised ? DirectoryRecord.synchronisedFlag : 0),
+        let flags = record[2]
+        guard record[0] > 0, record[3] == 0, isBound == (parentID != nil),
+            isBound
+                ? flags & ~DirectoryRecord.synchronisedFlag == 0
+                : flags == record[0] - DirectoryRecord.plainVersion,
             let protectionClass = ProtectionClass(rawValue: record[1])
         else { throw FormatError(.malformed, "directory record: impossible field") }
         self.protectionClass = protectionClass
-        self.isSynchronised = isSynchronised
+        isSynchronised = flags & DirectoryRecord.synchronisedFlag != 0
         directoryID = [UInt8](record[4..<20])
+    }
+
+    /// The format of the volume whose root has this target of `.ward`, by its version alone. A
+    /// target that can't be decoded belongs to format 1, under which it is refused.
+    public static func format(ofRoot linkTarget: String) -> VolumeFormat {
+        let version = Base64URL.decode(linkTarget)?.first
+        return version == boundVersion ? .version2 : .version1
     }
 }

@@ -5,20 +5,20 @@ import WardSystem
 ///
 /// ```
 ///   0  magic "WARDFILE"        8
-///   8  version (1)             2
+///   8  version                 2   that of the volume's format
 ///  10  header length (256)     2
 ///  12  protection class        1   1 A, 2 B, 3 C, 4 D, 5 CX
 ///  13  flags                   1   bit 0: sparse
 ///  14  wrapped key length      2   0 (no key: the file is empty), 40, or 72 for class B
 ///  16  file ID                16
-///  32  directory ID           16   where the file was created: a hint for repair
+///  32  directory ID           16   format 1: where the file was created, a hint for repair;
+///                                 format 2: where the file is (`FilePlaces`)
 ///  48  wrapped key            72   padded with zeros
 /// 120  zeros                 104
 /// 224  MAC                    32   HMAC-SHA-256 of bytes 0–223 under the header key
 /// ```
 public struct FileHeader: Equatable, Sendable {
     public static let bytes = PageLayout.headerBytes
-    public static let version: UInt16 = 1
     static let magic: [UInt8] = Array("WARDFILE".utf8)
     static let macOffset = 224
 
@@ -27,7 +27,8 @@ public struct FileHeader: Equatable, Sendable {
     public var isSparse: Bool
     /// 16 bytes.
     public var fileID: [UInt8]
-    /// The ID (16 bytes) of the directory that the file was created in.
+    /// The ID (16 bytes) of the directory that the file was created in; in format 2, of its
+    /// directory.
     public var directoryID: [UInt8]
     /// Empty where the file has no key yet.
     public var wrappedKey: [UInt8]
@@ -44,12 +45,14 @@ public struct FileHeader: Equatable, Sendable {
         self.wrappedKey = wrappedKey
     }
 
-    /// Writes all 256 bytes to `out`, the MAC included.
-    public func write(to out: UnsafeMutableRawPointer, macKey: borrowing SecretBytes) {
+    /// Writes all 256 bytes to `out`, the MAC included. `format`: that of the volume.
+    public func write(
+        to out: UnsafeMutableRawPointer, macKey: borrowing SecretBytes, format: VolumeFormat
+    ) {
         precondition(FileHeader.isPossible(wrappedKey.count, protectionClass))
         out.initializeMemory(as: UInt8.self, repeating: 0, count: FileHeader.bytes)
         out.copyMemory(from: FileHeader.magic, byteCount: 8)
-        out.storeBytes(of: FileHeader.version.littleEndian, toByteOffset: 8, as: UInt16.self)
+        out.storeBytes(of: format.rawValue.littleEndian, toByteOffset: 8, as: UInt16.self)
         out.storeBytes(of: UInt16(FileHeader.bytes).littleEndian, toByteOffset: 10, as: UInt16.self)
         out.storeBytes(of: protectionClass.rawValue, toByteOffset: 12, as: UInt8.self)
         out.storeBytes(of: isSparse ? 1 : 0, toByteOffset: 13, as: UInt8.self)
@@ -63,11 +66,12 @@ public struct FileHeader: Equatable, Sendable {
             to: out + FileHeader.macOffset)
     }
 
-    /// Reads 256 bytes and checks the MAC before it uses any other field.
+    /// Reads 256 bytes and checks the MAC before it uses any other field. `format`: that of the
+    /// volume.
     ///
     /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.
     public init(
-        reading source: UnsafeRawPointer, macKey: borrowing SecretBytes
+        reading source: UnsafeRawPointer, macKey: borrowing SecretBytes, format: VolumeFormat
     ) throws(FormatError) {
         let bytes = UnsafeRawBufferPointer(start: source, count: FileHeader.bytes)
         guard bytes[0..<8].elementsEqual(FileHeader.magic) else {
@@ -75,7 +79,7 @@ public struct FileHeader: Equatable, Sendable {
         }
         let version = UInt16(
             littleEndian: source.loadUnaligned(fromByteOffset: 8, as: UInt16.self))
-        guard version <= FileHeader.version else {
+        guard version <= format.rawValue else {
             throw FormatError(.newerVersion, "file header: version \(version)")
         }
         guard
@@ -87,7 +91,7 @@ public struct FileHeader: Equatable, Sendable {
             littleEndian: source.loadUnaligned(fromByteOffset: 10, as: UInt16.self))
         let keyCount = Int(
             UInt16(littleEndian: source.loadUnaligned(fromByteOffset: 14, as: UInt16.self)))
-        guard version == FileHeader.version, length == FileHeader.bytes,
+        guard version == format.rawValue, length == FileHeader.bytes,
             let protectionClass = ProtectionClass(rawValue: bytes[12]), bytes[13] & ~1 == 0,
             FileHeader.isPossible(keyCount, protectionClass),
             bytes[(48 + keyCount)..<FileHeader.macOffset].allSatisfy({ $0 == 0 })

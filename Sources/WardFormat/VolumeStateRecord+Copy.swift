@@ -14,11 +14,13 @@ extension VolumeStateRecord {
     public func ofCopyInUse() -> VolumeStateRecord {
         let step = min(VolumeStateRecord.copyStep, (UInt32.max - epoch) / 2)
         let last = epoch + step
-        return VolumeStateRecord(isInUse: false, epoch: last, doubtful: [0...last])
+        return VolumeStateRecord(
+            format: format, isInUse: false, epoch: last, doubtful: [0...last])
     }
 
     /// The record of a copy in use whose own record can't be read.
-    public static let ofUnknownCopy = VolumeStateRecord(
-        isInUse: true, epoch: unknownEpoch, doubtful: []
-    ).ofCopyInUse()
+    public static func ofUnknownCopy(_ format: VolumeFormat) -> VolumeStateRecord {
+        VolumeStateRecord(format: format, isInUse: true, epoch: unknownEpoch, doubtful: [])
+            .ofCopyInUse()
+    }
 }

@@ -6,7 +6,7 @@ import WardSystem
 ///
 /// ```
 ///   0  magic "WARDSTAT"      8
-///   8  version (1)           2
+///   8  version               2   that of the volume's format
 ///  10  in use                1   0 clean, 1 in use
 ///  11  zero                  1
 ///  12  epoch                 4   clean: the last used; in use: the first not known to be durable
@@ -24,8 +24,9 @@ public struct VolumeStateRecord: Equatable, Sendable {
     /// number.
     public static let lastEpoch = UInt32.max - 1
     static let magic: [UInt8] = Array("WARDSTAT".utf8)
-    static let version: UInt16 = 1
 
+    /// The format of the volume.
+    public var format: VolumeFormat
     /// Whether a mount is running, or ended uncleanly.
     public var isInUse: Bool
     /// The last epoch used, or, in use, the first not known to be durable.
@@ -33,7 +34,10 @@ public struct VolumeStateRecord: Equatable, Sendable {
     /// Epochs of which pages may be missing (zeros), or a file's end. A torn page is never excused.
     public var doubtful: [ClosedRange<UInt32>]
 
-    public init(isInUse: Bool, epoch: UInt32, doubtful: [ClosedRange<UInt32>]) {
+    public init(
+        format: VolumeFormat, isInUse: Bool, epoch: UInt32, doubtful: [ClosedRange<UInt32>]
+    ) {
+        self.format = format
         self.isInUse = isInUse
         self.epoch = epoch
         self.doubtful = doubtful
@@ -51,7 +55,7 @@ public struct VolumeStateRecord: Equatable, Sendable {
     /// The file's bytes, the MAC included.
     public func serialized(macKey: borrowing SecretBytes) -> [UInt8] {
         var bytes = VolumeStateRecord.magic
-        bytes.append(littleEndian: VolumeStateRecord.version)
+        bytes.append(littleEndian: format.rawValue)
         bytes += [isInUse ? 1 : 0, 0]
         bytes.append(littleEndian: epoch)
         bytes.append(littleEndian: UInt32(doubtful.count))
@@ -63,6 +67,15 @@ public struct VolumeStateRecord: Equatable, Sendable {
         return bytes + HMACSHA256.authenticate(bytes, key: macKey)
     }
 
+    public static let headBytes = 10
+
+    /// The format that the first 10 bytes of a file name, unauthenticated. Format 1 where they are
+    /// no state record's.
+    public static func format(of head: [UInt8]) -> VolumeFormat {
+        guard head.count >= headBytes, head[0..<8].elementsEqual(magic) else { return .version1 }
+        return VolumeFormat(rawValue: head.littleEndian(at: 8, as: UInt16.self)) ?? .version1
+    }
+
     /// Reads a file's bytes and checks the MAC.
     ///
     /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.
@@ -71,7 +84,7 @@ public struct VolumeStateRecord: Equatable, Sendable {
             throw FormatError(.notRecognised, "state record: no magic")
         }
         let version = bytes.littleEndian(at: 8, as: UInt16.self)
-        guard version <= VolumeStateRecord.version else {
+        guard version <= VolumeFormat.version2.rawValue else {
             throw FormatError(.newerVersion, "state record: version \(version)")
         }
         let matches = bytes.withUnsafeBytes {
@@ -83,10 +96,11 @@ public struct VolumeStateRecord: Equatable, Sendable {
             throw FormatError(.authenticationFailed, "state record: MAC does not match")
         }
         let count = Int(bytes.littleEndian(at: 16, as: UInt32.self))
-        guard version == VolumeStateRecord.version, bytes[10] <= 1, bytes[11] == 0,
+        guard let format = VolumeFormat(rawValue: version), bytes[10] <= 1, bytes[11] == 0,
             bytes[20..<24].allSatisfy({ $0 == 0 }),
             count <= VolumeStateRecord.maximumIntervals, bytes.count == 24 + 8 * count + 32
         else { throw FormatError(.malformed, "state record: impossible field") }
+        self.format = format
         isInUse = bytes[10] == 1
         epoch = bytes.littleEndian(at: 12, as: UInt32.self)
         guard epoch <= VolumeStateRecord.lastEpoch else {

@@ -73,6 +73,7 @@ extension CrashRun {
     func durablePoint() throws {
         label = "durable point"
         try volume.volume.durablePoint()
+        volume.volume.finishBackgroundWork()
         noteLost()
         model.syncAll(isOnDisk: true)
     }

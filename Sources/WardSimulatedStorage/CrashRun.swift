@@ -50,7 +50,7 @@ package final class CrashRun {
 
     package init(_ settings: CrashSettings) {
         self.settings = settings
-        keys = CrashKeys(pageBytes: settings.pageBytes)
+        keys = CrashKeys(pageBytes: settings.pageBytes, format: settings.format)
         layout = PageLayout(pageBytes: settings.pageBytes)
         random = SplitMix(seed: settings.seed)
         model = CrashModel(rootClass: .none)

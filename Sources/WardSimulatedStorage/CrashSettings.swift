@@ -5,6 +5,7 @@ package struct CrashSettings: Sendable {
     package var seed: UInt64
     package var disk: DiskKind
     package var pageBytes: Int
+    package var format = VolumeFormat.version1
     /// Operations in each life of the volume, between one power cut and the next.
     package var operations = 60
     package var lives = 3
@@ -30,11 +31,13 @@ package struct CrashSettings: Sendable {
             disk: DiskKind(order: seed % 4 == 3 ? .posix : .journal, atomicBytes: atomicBytes),
             pageBytes: pageBytes)
         settings.injectsErrors = seed / 24 % 2 == 1
+        if seed / 12 % 2 == 1 { settings.format = .version2 }
         return settings
     }
 
     package var description: String {
         "seed \(seed): \(disk.order.rawValue), units of \(disk.atomicBytes), pages of \(pageBytes)"
+            + ", format \(format.rawValue)"
             + (injectsErrors ? ", with errors" : "")
     }
 }

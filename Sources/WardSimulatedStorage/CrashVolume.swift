@@ -9,10 +9,12 @@ import WardVolume
 /// The keys of a volume for crash tests. They protect nothing.
 package struct CrashKeys: Sendable {
     let parameters: VolumeParameters
+    let format: VolumeFormat
     let volumeKey: [UInt8]
     let classKeys: [ProtectionClass: [UInt8]]
 
-    package init(pageBytes: Int) {
+    package init(pageBytes: Int, format: VolumeFormat = .version1) {
+        self.format = format
         parameters = VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: pageBytes)
         volumeKey = SystemRandom.bytes(32)
         classKeys = Dictionary(
@@ -72,8 +74,8 @@ package final class CrashVolume {
     ) throws {
         try Volume.create(
             backingPath: path, parameters: keys.parameters,
-            volumeKey: try CrashKeys.secret(keys.volumeKey), defaultClass: defaultClass,
-            storage: disk)
+            volumeKey: try CrashKeys.secret(keys.volumeKey), format: keys.format,
+            defaultClass: defaultClass, storage: disk)
     }
 
     package init(_ keys: CrashKeys, on disk: SimulatedDisk) throws {

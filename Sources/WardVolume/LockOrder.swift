@@ -7,7 +7,7 @@ import Glibc
 /// rank: it is held for a few steps in memory.
 enum LockRank: UInt, CaseIterable {
     // Line 1.
-    case directoryHandle, longTargets, record, longNames
+    case directoryHandle, longTargets, directoryMoves, record, longNames
     // Line 2.
     case durablePoint, storeSync
     // Line 3.
@@ -26,6 +26,7 @@ enum LockRank: UInt, CaseIterable {
         switch self {
         case .directoryHandle: "DirectoryHandle.lock"
         case .longTargets: "NameTree.longTargets"
+        case .directoryMoves: "NameTree.directoryMoves"
         case .record: "DirectoryState.recordLock"
         case .longNames: "NameTree.longNames"
         case .durablePoint: "Durability.pointLock"
@@ -50,12 +51,15 @@ enum LockOrderException {
     case storeLater
     /// An eviction tries `OpenFile.lock` under `OpenNodes.lock`.
     case eviction
+    /// An exchange of two files across directories takes both `OpenFile.lock`.
+    case exchange
 
     /// The later ranks that a thread may hold here.
     var excused: [LockRank] {
         switch self {
         case .storeLater: [.file]
         case .eviction: [.eviction, .openNodes]
+        case .exchange: [.file]
         }
     }
 }

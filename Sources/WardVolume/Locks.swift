@@ -57,8 +57,10 @@ final class ReadWriteLock: @unchecked Sendable {
     }
 
     @inline(__always)
-    func withWriteLock<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {
-        place.willTake()
+    func withWriteLock<R, E: Error>(
+        outOfOrder exception: LockOrderException? = nil, _ body: () throws(E) -> R
+    ) throws(E) -> R {
+        place.willTake(exception)
         pthread_rwlock_wrlock(lock)
         defer {
             pthread_rwlock_unlock(lock)

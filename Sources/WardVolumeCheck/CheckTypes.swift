@@ -17,6 +17,8 @@ public struct CheckFinding: Equatable, Sendable {
         case name
         /// A directory's record.
         case record
+        /// A file, directory or link in a directory where it does not belong.
+        case place
         /// The target of a symbolic link.
         case link
         /// Extended attributes.

@@ -10,7 +10,7 @@ extension VolumeCheck {
     /// only in the first case: other programs' unfinished or conflicting copies of backing files
     /// have one.
     func isDamagedName(
-        _ entry: DirectoryEntry, _ directory: Int32, _ state: DirectoryState
+        _ entry: DirectoryEntry, _ directory: Int32, _ parent: Node, _ state: DirectoryState
     ) throws(Errno) -> Bool {
         if try corrected(entry.name, directory, state.id) != nil { return true }
         guard !entry.name.contains(UInt8(ascii: ".")) else { return false }
@@ -21,18 +21,21 @@ extension VolumeCheck {
             let type = status.st_mode & S_IFMT
             // Any program's directory may lie here: its record shows whether it is the volume's.
             return type == S_IFDIR
-                ? try hasSoundRecord(directory, stored) : try isOurs(type, stored, directory)
+                ? try hasSoundRecord(directory, stored, in: state)
+                : try isOurs(type, stored, parent, directory)
         } catch .permissionDenied {
             // ward could open a file of its own.
             return false
         }
     }
 
-    private func hasSoundRecord(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> Bool {
+    private func hasSoundRecord(
+        _ directory: Int32, _ stored: [CChar], in parent: DirectoryState
+    ) throws(Errno) -> Bool {
         let descriptor = try volume.storage.openat(
             directory, stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
         defer { volume.storage.close(descriptor) }
-        guard case .sound = try recordOnDisk(descriptor) else { return false }
+        guard case .sound = try recordOnDisk(descriptor, parentID: parent.id) else { return false }
         return true
     }
 

@@ -54,6 +54,8 @@ extension VolumeCheck {
         var long: [DirectoryEntry] = []
         var longLinks: [DirectoryEntry] = []
         var leftovers: [[UInt8]] = []
+        /// Permits of symbolic links.
+        var permits: [[UInt8]] = []
         /// Names that ward never makes.
         var others: [DirectoryEntry] = []
     }
@@ -95,7 +97,7 @@ extension VolumeCheck {
         for entry in listing.bad { add(entry, hasName: false, node, descriptor, &visit) }
         for entry in listing.others {
             do throws(Errno) {
-                if try isDamagedName(entry, descriptor, state) {
+                if try isDamagedName(entry, descriptor, node, state) {
                     add(entry, hasName: false, node, descriptor, &visit)
                 } else {
                     tally.withLock { $0.report.foreign.append(place(node, entry.name)) }
@@ -107,6 +109,7 @@ extension VolumeCheck {
                 }
             }
         }
+        checkPermits(listing.permits, node, descriptor)
         return visit
     }
 
@@ -124,8 +127,11 @@ extension VolumeCheck {
         case bad(String, target: [UInt8])
     }
 
-    /// Reads `.ward` of a directory, without an event.
-    func recordOnDisk(_ descriptor: Int32) throws(Errno) -> RecordOnDisk {
+    /// Reads `.ward` of a directory, without an event. `parentID`: the ID of the directory that it
+    /// is in.
+    func recordOnDisk(
+        _ descriptor: Int32, parentID: [UInt8]
+    ) throws(Errno) -> RecordOnDisk {
         var target = [UInt8](repeating: 0, count: 4096)
         do throws(Errno) {
             let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
@@ -139,7 +145,7 @@ extension VolumeCheck {
             return .bad("its directory record is no symbolic link", target: [])
         }
         do throws(FormatError) {
-            return .sound(try volume.directoryRecord(target))
+            return .sound(try volume.directoryRecord(target, parentID: parentID))
         } catch {
             if error.code == .newerVersion { return .newer(error.description) }
             return .bad("its directory record is damaged", target: target)
@@ -151,10 +157,10 @@ extension VolumeCheck {
     private func stateOfRecord(
         _ node: Node, _ descriptor: Int32
     ) throws(Errno) -> DirectoryState? {
-        switch try recordOnDisk(descriptor) {
+        switch try recordOnDisk(descriptor, parentID: try volume.backing.parentID(of: node)) {
         case .sound(let record):
             if let known = node.directory, let problem = difference(record, known),
-                try isStillDifferent(known, descriptor)
+                try isStillDifferent(node, known, descriptor)
             {
                 restoreRecord(node, known, descriptor, problem, [])
                 return known
@@ -166,9 +172,13 @@ extension VolumeCheck {
             }
             return nil
         case .bad(let problem, let target):
-            // A directory that is being removed loses its name before its record.
+            // A directory that is being removed loses its name before its record. A directory that
+            // is being moved has a second record, which the volume reads.
             _ = try volume.backing.statusByName(of: node)
-            if let known = node.directory {
+            if volume.bindsPlaces, try volume.backing.hasRecord(descriptor, node) {
+                return try volume.backing.directoryState(of: node)
+            }
+            if let known = node.directory, !volume.bindsPlaces {
                 restoreRecord(node, known, descriptor, problem, target)
                 return known
             }
@@ -189,10 +199,12 @@ extension VolumeCheck {
 
     /// A program may have changed the class while the record was read.
     private func isStillDifferent(
-        _ known: DirectoryState, _ descriptor: Int32
+        _ node: Node, _ known: DirectoryState, _ descriptor: Int32
     ) throws(Errno) -> Bool {
-        try known.withRecordFixed { () throws(Errno) in
-            guard case .sound(let record) = try recordOnDisk(descriptor) else { return false }
+        try volume.names.withRecordFixed(of: known) { () throws(Errno) in
+            let parentID = try volume.backing.parentID(of: node)
+            guard case .sound(let record) = try recordOnDisk(descriptor, parentID: parentID)
+            else { return false }
             return difference(record, known) != nil
         }
     }
@@ -209,7 +221,7 @@ extension VolumeCheck {
         ) { () throws(Errno) in
             // Under the lock: a program that sets the class now does so before this write or after
             // it.
-            return try known.withRecordFixed { () throws(Errno) in
+            return try volume.names.withRecordFixed(of: known) { () throws(Errno) in
                 return try writeRecord(
                     DirectoryRecord(
                         directoryID: known.id, protectionClass: known.protectionClass,
@@ -229,7 +241,7 @@ extension VolumeCheck {
         } else if (try? volume.storage.fstatat(descriptor, DirectoryRecord.linkName)) != nil {
             kept = try quarantine.move(descriptor, DirectoryRecord.linkName, note)
         }
-        try nameRepair.putRecord(record, in: descriptor)
+        try nameRepair.putRecord(record, of: node, in: descriptor)
         return kept
     }
 
@@ -262,7 +274,8 @@ extension VolumeCheck {
         let isRoot = node === volume.root
         try volume.storage.list(descriptor) { entry in
             let name = entry.name
-            if name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
+            if OwnName.isRecord(name) { return }
+            if OwnName.isPermit(name) { return listing.permits.append(name) }
             if name.starts(with: ".ward-".utf8) {
                 if !nameRepair.isInUse(name, in: node) { listing.leftovers.append(name) }
             } else if isRoot, name.elementsEqual("README".utf8) || name.starts(with: "ward.".utf8) {
@@ -364,6 +377,13 @@ extension VolumeCheck {
             if tally.links.examined.insert(inode).inserted { return true }
             if hasName { tally.links.otherNames.append(task) }
             return false
+        }
+        if hasName, isMisplaced(task, status, descriptor) {
+            // Another name of the file may be where it belongs.
+            if status.st_nlink > 1 {
+                tally.withLock { if isFirst { $0.links.examined.remove(inode) } }
+            }
+            return
         }
         if isFirst { visit.files.append(task) }
     }

@@ -84,13 +84,20 @@ extension VolumeCheck {
         _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
     ) {
         do throws(Errno) {
-            if try isSoundLink(stored, descriptor) { return }
+            if try isSoundLink(stored, parent, descriptor) { return }
+            if try isMisplacedLink(stored, status, parent, descriptor) { return }
         } catch {
             if !isGone(error, UInt64(status.st_ino), parent, stored) {
                 note(unreachable: volume.path(of: stored, in: parent), error)
             }
             return
         }
+        addDamagedLink(stored, status, parent, descriptor)
+    }
+
+    func addDamagedLink(
+        _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
+    ) {
         add(
             CheckFinding(
                 .link, path: volume.path(of: stored, in: parent),
@@ -105,15 +112,30 @@ extension VolumeCheck {
     }
 
     /// Throws where the link can't be read now, or is gone: that says nothing of the target.
-    func isSoundLink(_ stored: [CChar], _ descriptor: Int32) throws(Errno) -> Bool {
-        var target = [UInt8](repeating: 0, count: 4096)
-        let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
-            try volume.storage.readlinkat(descriptor, stored, out.baseAddress!, out.count)
-        }
-        return try target.withUnsafeBytesTyped { target throws(Errno) in
-            try volume.isSoundTarget(UnsafeRawBufferPointer(rebasing: target[0..<count])) { file in
-                tally.withLock { _ = $0.longNames.targets.insert(file) }
-            }
+    func isSoundLink(
+        _ stored: [CChar], _ parent: Node, _ descriptor: Int32
+    ) throws(Errno) -> Bool {
+        let directoryID = try volume.backing.directoryState(of: parent).id
+        return try volume.isSoundTarget(
+            try volume.storedLink(descriptor, stored), in: directoryID, descriptor
+        ) { file in
+            tally.withLock { _ = $0.longNames.targets.insert(file) }
+        } onPermit: { permit in
+            tally.withLock { _ = $0.longNames.permits.insert(permit) }
         }
     }
+
+    /// Finds permits of links that are not in the directory any more.
+    func checkPermits(_ names: [[UInt8]], _ node: Node, _ descriptor: Int32) {
+        for name in names {
+            let text = String(decoding: name, as: UTF8.self)
+            // A link's name may come after its permit: a rename is under way.
+            guard !tally.withLock({ $0.longNames.permits.contains(text) }), !isRenaming() else {
+                continue
+            }
+            checkLeftover(name, node, descriptor)
+        }
+    }
+
+    private func isRenaming() -> Bool { volume.names.areChanging }
 }

@@ -57,6 +57,7 @@ extension VolumeCheck {
         let node = bad.node
         let descriptor = try volume.backing.openDirectoryDescriptor(of: node)
         defer { volume.storage.close(descriptor) }
+        if try isMisplaced(bad, descriptor) { return }
         let contents = try contents(descriptor, node)
         let (known, hints) = tally.withLock {
             (Set($0.directories.keys), $0.hints)
@@ -245,7 +246,7 @@ extension VolumeCheck {
             problem:
                 "its name does not open here: it was renamed or moved in the backing directory",
             remedy: "moved to the quarantine")
-        let isOurs = try isOurs(bad.type, bad.stored, directory.rawValue)
+        let isOurs = try isOurs(bad.type, bad.stored, bad.parent, directory.rawValue)
         let note = ["name that does not open: \(backingPath(bad.parent, bad.stored))"]
         if tally.withLock({ $0.untouched.contains(bad.inode) }), !isNamed {
             // The file may be readable in another lock state, or by a later version. It stays in
@@ -295,7 +296,7 @@ extension VolumeCheck {
     /// Whether the file behind the name belongs to this volume and has something to keep. Throws
     /// where this can't be read now.
     func isOurs(
-        _ type: mode_t, _ stored: [CChar], _ directory: Int32
+        _ type: mode_t, _ stored: [CChar], _ parent: Node, _ directory: Int32
     ) throws(Errno) -> Bool {
         switch type {
         case S_IFREG: return try volume.header(directory, stored) != nil
@@ -303,7 +304,9 @@ extension VolumeCheck {
             // Even without a record: the files in it may be readable, although no record could be
             // made just now.
             return true
-        case S_IFLNK: return try isSoundLink(stored, directory)
+        case S_IFLNK:
+            if try isSoundLink(stored, parent, directory) { return true }
+            return origin(ofLink: try volume.storedLink(directory, stored)) != nil
         default: return false
         }
     }

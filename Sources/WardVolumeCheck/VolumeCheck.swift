@@ -40,6 +40,8 @@ public final class VolumeCheck: Sendable {
         var hints: Set<[UInt8]> = []
         var badNames: [BadName] = []
         var badRecords: [BadRecord] = []
+        var misplaced: [Misplaced] = []
+        var badLinks: [BadLink] = []
         /// The number of names for which a changed character was searched.
         var corrections = 0
         /// Directories in which no name opened, noted once.
@@ -56,6 +58,8 @@ public final class VolumeCheck: Sendable {
         var examined: Set<UInt64> = []
         /// Those of `examined` that have a name which opens.
         var named: Set<UInt64> = []
+        /// Those with a name in a directory where they belong.
+        var placed: Set<UInt64> = []
         /// Names of files in `examined`, other than the names by which they were examined.
         var otherNames: [FileTask] = []
         /// Files without anything readable, removed under the name by which they were examined.
@@ -65,6 +69,8 @@ public final class VolumeCheck: Sendable {
     struct LongNames {
         /// Files of `ward.links` that links name.
         var targets: Set<String> = []
+        /// Permits that links need.
+        var permits: Set<String> = []
         /// Halves of long names whose other half seemed to be missing.
         var halves: [LongNameHalf] = []
         /// Names of halves that belong to a name with a changed character.
@@ -105,6 +111,7 @@ public final class VolumeCheck: Sendable {
             if !shouldStop() {
                 resolveRecords()
                 resolveNames()
+                resolvePlaces()
             }
             level = tally.withLock { tally in
                 defer { tally.opened = [] }

@@ -18,7 +18,7 @@ import WardSystem
                 from: key, info: try vector.text("info"), count: try vector.number("count"))
             #expect(try derived.exposed() == vector.bytes("derived"), "\(vector.name)")
         }
-        let keys = try VolumeKeys(volumeKey: key)
+        let keys = try VolumeKeys(volumeKey: key, format: .version1)
         let root = try #require(file.vectors.first { $0.name == "ward root directory" })
         #expect(try keys.rootID == root.bytes("derived"))
     }
@@ -38,7 +38,7 @@ import WardSystem
             let found = try Reading.of {
                 fields(
                     try bytes.withUnsafeBytes {
-                        try FileHeader(reading: $0.baseAddress!, macKey: key)
+                        try FileHeader(reading: $0.baseAddress!, macKey: key, format: .version1)
                     })
             }
             let wanted = try Reading.wanted(by: vector) {
@@ -52,10 +52,12 @@ import WardSystem
             guard vector.error == nil else { continue }
             // The bytes that are written equal the vector's.
             let header = try bytes.withUnsafeBytes {
-                try FileHeader(reading: $0.baseAddress!, macKey: key)
+                try FileHeader(reading: $0.baseAddress!, macKey: key, format: .version1)
             }
             var written = [UInt8](repeating: 0xFF, count: FileHeader.bytes)
-            written.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: key) }
+            written.withUnsafeMutableBytes {
+                header.write(to: $0.baseAddress!, macKey: key, format: .version1)
+            }
             #expect(written == bytes, "\(vector.name), written")
         }
     }
@@ -89,8 +91,10 @@ import WardSystem
         for vector in file.vectors {
             let target = try vector.text("target")
             let found = try Reading.of {
-                let record = try DirectoryRecord(linkTarget: target, macKey: key)
-                #expect(record.linkTarget(macKey: key) == target, "\(vector.name), written")
+                let record = try DirectoryRecord(linkTarget: target, macKey: key, parentID: nil)
+                #expect(
+                    record.linkTarget(macKey: key, parentID: nil) == target,
+                    "\(vector.name), written")
                 return [
                     "\(record.protectionClass.rawValue)", "\(record.directoryID)",
                     "\(record.isSynchronised)",

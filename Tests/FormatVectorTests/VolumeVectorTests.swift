@@ -23,7 +23,8 @@ import WardSystem
                 mkdir(directory, 0o700)
                 let record = DirectoryRecord(directoryID: id, protectionClass: .none)
                 symlink(
-                    record.linkTarget(macKey: planted.keys.records), directory + "/.ward")
+                    record.linkTarget(macKey: planted.keys.records, parentID: nil),
+                    directory + "/.ward")
             }
             let stored = try vector.text("stored")
             close(open(directory + "/" + stored, O_CREAT | O_WRONLY, 0o600))
@@ -83,7 +84,7 @@ import WardSystem
                 protectionClass: .none, fileID: id, directoryID: planted.keys.rootID)
             var page = [UInt8](repeating: 0, count: 512)
             page.withUnsafeMutableBytes {
-                header.write(to: $0.baseAddress!, macKey: planted.keys.headers)
+                header.write(to: $0.baseAddress!, macKey: planted.keys.headers, format: .version1)
             }
             try Data(page).write(to: URL(fileURLWithPath: path))
             let value = try vector.bytes("value")
@@ -170,7 +171,7 @@ final class PlantedVolume {
         path = NSTemporaryDirectory() + "ward-vectors-" + UUID().uuidString
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         let volumeKey = try secret(try common.bytes("volumeKey"))
-        keys = try VolumeKeys(volumeKey: volumeKey)
+        keys = try VolumeKeys(volumeKey: volumeKey, format: .version1)
         names = try AEADContext(
             .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names"))
         parameters = VolumeParameters(uuid: [UInt8](repeating: 7, count: 16), pageBytes: 512)
@@ -178,7 +179,8 @@ final class PlantedVolume {
         try Volume.create(
             backingPath: path, parameters: parameters, volumeKey: volumeKey,
             defaultClass: ProtectionClass(rawValue: UInt8(number))!)
-        let record = VolumeStateRecord(isInUse: false, epoch: 1000, doubtful: doubtful)
+        let record = VolumeStateRecord(
+            format: .version1, isInUse: false, epoch: 1000, doubtful: doubtful)
         try Data(record.serialized(macKey: keys.state)).write(
             to: URL(fileURLWithPath: path + "/" + VolumeStateRecord.fileName))
     }

@@ -3,6 +3,7 @@ import Glibc
 import Synchronization
 import Testing
 import WardSystem
+
 import func WardTestSupport.comesTrue
 
 @testable import WardControl

@@ -8,6 +8,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 import WardVolume
+
 import func WardTestSupport.comesTrue
 
 @testable import WardFUSE

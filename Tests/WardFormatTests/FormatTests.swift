@@ -32,9 +32,11 @@ import WardSystem
                 fileID: SystemRandom.bytes(16), directoryID: SystemRandom.bytes(16),
                 wrappedKey: SystemRandom.bytes(count))
             var bytes = [UInt8](repeating: 0, count: 256)
-            bytes.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: key) }
+            bytes.withUnsafeMutableBytes {
+                header.write(to: $0.baseAddress!, macKey: key, format: .version1)
+            }
             let read = try bytes.withUnsafeBytes {
-                try FileHeader(reading: $0.baseAddress!, macKey: key)
+                try FileHeader(reading: $0.baseAddress!, macKey: key, format: .version1)
             }
             #expect(read == header)
         }
@@ -46,13 +48,15 @@ import WardSystem
             protectionClass: .complete, fileID: SystemRandom.bytes(16),
             directoryID: SystemRandom.bytes(16), wrappedKey: SystemRandom.bytes(40))
         var bytes = [UInt8](repeating: 0, count: 256)
-        bytes.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: key) }
+        bytes.withUnsafeMutableBytes {
+            header.write(to: $0.baseAddress!, macKey: key, format: .version1)
+        }
         for index in 0..<256 {
             var changed = bytes
             changed[index] ^= 0x40
             #expect(throws: FormatError.self, "byte \(index)") {
                 try changed.withUnsafeBytes {
-                    try FileHeader(reading: $0.baseAddress!, macKey: key)
+                    try FileHeader(reading: $0.baseAddress!, macKey: key, format: .version1)
                 }
             }
         }
@@ -62,12 +66,16 @@ import WardSystem
         let key = try SecretBytes(random: 32)
         let record = DirectoryRecord(
             directoryID: SystemRandom.bytes(16), protectionClass: .completeUnlessOpen)
-        let target = record.linkTarget(macKey: key)
+        let target = record.linkTarget(macKey: key, parentID: nil)
         #expect(target.utf8.count < 60)
-        #expect(try DirectoryRecord(linkTarget: target, macKey: key) == record)
+        #expect(try DirectoryRecord(linkTarget: target, macKey: key, parentID: nil) == record)
         let other = try SecretBytes(random: 32)
-        #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: target, macKey: other) }
-        #expect(throws: FormatError.self) { try DirectoryRecord(linkTarget: "", macKey: key) }
+        #expect(throws: FormatError.self) {
+            try DirectoryRecord(linkTarget: target, macKey: other, parentID: nil)
+        }
+        #expect(throws: FormatError.self) {
+            try DirectoryRecord(linkTarget: "", macKey: key, parentID: nil)
+        }
     }
 
     /// Records without a mark equal those of version 1 byte for byte, so that a volume without
@@ -84,8 +92,8 @@ import WardSystem
             (marked, "AgMBAAABAgMEBQYHCAkKCwwNDg-mypqAUKoqtIFpVcw8ngLk"),
         ]
         for (record, target) in golden {
-            #expect(record.linkTarget(macKey: key) == target)
-            #expect(try DirectoryRecord(linkTarget: target, macKey: key) == record)
+            #expect(record.linkTarget(macKey: key, parentID: nil) == target)
+            #expect(try DirectoryRecord(linkTarget: target, macKey: key, parentID: nil) == record)
         }
         #expect(Base64URL.decode(golden[0].1)?.prefix(4) == [1, 2, 0, 0])
         #expect(Base64URL.decode(golden[1].1)?.prefix(4) == [2, 3, 1, 0])
@@ -96,13 +104,17 @@ import WardSystem
         let key = try SecretBytes(zeroed: 32)
         for head: [UInt8] in [
             [0, 3, 0, 0], [1, 3, 1, 0], [2, 3, 0, 0], [2, 3, 2, 0], [2, 3, 3, 0], [2, 3, 1, 1],
-            [1, 0, 0, 0], [1, 6, 0, 0],
+            [1, 0, 0, 0], [1, 6, 0, 0], [3, 3, 0, 0],
         ] {
-            #expect { try DirectoryRecord(linkTarget: seal(head, key), macKey: key) } throws: {
+            #expect {
+                try DirectoryRecord(linkTarget: seal(head, key), macKey: key, parentID: nil)
+            } throws: {
                 ($0 as? FormatError)?.code == .malformed
             }
         }
-        #expect { try DirectoryRecord(linkTarget: seal([3, 3, 0, 0], key), macKey: key) } throws: {
+        #expect {
+            try DirectoryRecord(linkTarget: seal([4, 3, 0, 0], key), macKey: key, parentID: nil)
+        } throws: {
             ($0 as? FormatError)?.code == .newerVersion
         }
     }
@@ -114,11 +126,12 @@ import WardSystem
 
     @Test func stateRecordComesBackAndKeepsItsLimits() throws {
         let key = try SecretBytes(random: 32)
-        let record = VolumeStateRecord(isInUse: true, epoch: 77, doubtful: [3...4, 9...10])
+        let record = VolumeStateRecord(
+            format: .version1, isInUse: true, epoch: 77, doubtful: [3...4, 9...10])
         #expect(
             try VolumeStateRecord(reading: record.serialized(macKey: key), macKey: key) == record)
         let many = VolumeStateRecord(
-            isInUse: true, epoch: 900,
+            format: .version1, isInUse: true, epoch: 900,
             doubtful: (0..<80).map { UInt32($0 * 4)...UInt32($0 * 4 + 1) })
         #expect(many.doubtful == [0...317])
         for index in record.serialized(macKey: key).indices {

@@ -669,7 +669,7 @@ import WardSystem
         plain += [UInt8](repeating: 0, count: volume.layout.capacity(ofPage: 0) - plain.count)
         let cipher = try AEADContext(.aes256GCM, key: key)
         page.withUnsafeMutableBytes { page in
-            header.write(to: page.baseAddress!, macKey: key)
+            header.write(to: page.baseAddress!, macKey: key, format: .version1)
             plain.withUnsafeBytes {
                 volume.seal(
                     $0.baseAddress!, page: 0, length: 6, isFinal: true, epoch: 1, nonce: (1, 2),

@@ -22,7 +22,9 @@ import WardSystem
             try harness.write(handle, 0, [1, 2, 3])
             harness.volume.release(handle, harness.context)
             try harness.volume.close()
-            try write(VolumeStateRecord(isInUse: isInUse, epoch: epoch, doubtful: []), harness)
+            try write(
+                VolumeStateRecord(format: .version1, isInUse: isInUse, epoch: epoch, doubtful: []),
+                harness)
             let error = #expect(throws: VolumeOpenError.self) { try harness.reopen(clean: false) }
             #expect(error?.code == .damaged)
             #expect(error?.reason.contains("used up") == true, "\(error?.reason ?? "")")
@@ -40,7 +42,9 @@ import WardSystem
         let harness = try VolumeHarness()
         try harness.volume.close()
         for isInUse in [false, true] {
-            try write(VolumeStateRecord(isInUse: isInUse, epoch: .max, doubtful: []), harness)
+            try write(
+                VolumeStateRecord(format: .version1, isInUse: isInUse, epoch: .max, doubtful: []),
+                harness)
             let error = #expect(throws: VolumeOpenError.self) { try harness.reopen(clean: false) }
             #expect(error?.code == .damaged)
             #expect(error?.reason.contains("never given") == true, "\(error?.reason ?? "")")
@@ -51,7 +55,9 @@ import WardSystem
     func goesOn() throws {
         let harness = try VolumeHarness()
         try harness.volume.close()
-        try write(VolumeStateRecord(isInUse: false, epoch: last - 1, doubtful: []), harness)
+        try write(
+            VolumeStateRecord(format: .version1, isInUse: false, epoch: last - 1, doubtful: []),
+            harness)
         try harness.reopen(clean: false)
         let (_, handle) = try harness.create("f")
         for byte in 0..<3 {

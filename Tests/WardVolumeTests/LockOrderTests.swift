@@ -52,8 +52,10 @@ import WardSystem
             text.components(separatedBy: "Threads take the mutexes of a volume in this order").last)
         var named: [String] = []
         for number in 1...6 {
+            // A long line goes on in the next one.
             let line = try #require(
-                list.split(separator: "\n").first { $0.hasPrefix("\(number). ") })
+                list.replacingOccurrences(of: ",\n   ", with: ", ").split(separator: "\n")
+                    .first { $0.hasPrefix("\(number). ") })
             named += line.dropFirst(3).components(separatedBy: ", ").map {
                 $0.replacingOccurrences(of: "`", with: "")
             }

@@ -48,9 +48,11 @@ import WardSystem
         var testDescription: String { name }
     }
 
-    @Test("every attack, after a clean end and after an unclean one", arguments: [512, 4096])
-    func everyAttack(pageBytes: Int) throws {
-        let tampered = try TamperedVolume(pageBytes: pageBytes)
+    @Test(
+        "every attack, after a clean end and after an unclean one", arguments: [512, 4096],
+        VolumeFormat.allCases)
+    func everyAttack(pageBytes: Int, format: VolumeFormat) throws {
+        let tampered = try TamperedVolume(pageBytes: pageBytes, format: format)
         for (label, pristine) in [("clean", tampered.clean), ("unclean", tampered.unclean)] {
             let before = try tampered.look(at: pristine)
             #expect(tampered.truth.compare(before.sight, before.events).unseen == [], "\(label)")
@@ -69,10 +71,25 @@ import WardSystem
         judge(Self.acrossDirectories, try TamperedVolume(pageBytes: pageBytes))
     }
 
+    @Test(
+        "format 2: files, directories and links exchanged across directories are detected",
+        arguments: [512, 4096])
+    func acrossDirectoriesIsDetected(pageBytes: Int) throws {
+        let tampered = try TamperedVolume(pageBytes: pageBytes, format: .version2)
+        judge(
+            Self.acrossDirectories.map {
+                // The name that a file loses looks like a removal, which is not detected.
+                let isMoved = $0.name.hasPrefix("a file moved")
+                return Attack($0.name, isMoved ? .partly(["/dir/inner"]) : .seen, $0.change)
+            }, tampered)
+    }
+
     /// The volume key needs no passcode. With the device's files an attacker can forge the class
     /// that new files in a directory will have (docs/threat-model.md §3).
-    @Test("a directory's class forged with the volume key is not detected", arguments: [512, 4096])
-    func forgedDirectoryClassIsNotDetected(pageBytes: Int) throws {
+    @Test(
+        "a directory's class forged with the volume key is not detected", arguments: [512, 4096],
+        VolumeFormat.allCases)
+    func forgedDirectoryClassIsNotDetected(pageBytes: Int, format: VolumeFormat) throws {
         judge(
             [
                 Attack("a record of class D", .unseen(["/dir"])) { image, tampered in
@@ -80,7 +97,7 @@ import WardSystem
                     let target = String(decoding: image.inodes[link]!.target, as: UTF8.self)
                     image.inodes[link]!.target = Array(tampered.forged(target, .none).utf8)
                 }
-            ], try TamperedVolume(pageBytes: pageBytes))
+            ], try TamperedVolume(pageBytes: pageBytes, format: format))
     }
 
     private func judge(_ attacks: [Attack], _ tampered: TamperedVolume) {
@@ -533,10 +550,13 @@ extension TamperedVolume {
     /// make it.
     fileprivate func forged(_ target: String, _ protectionClass: ProtectionClass) -> String {
         do {
-            let derived = try VolumeKeys(volumeKey: CrashKeys.secret(keys.volumeKey))
-            var record = try DirectoryRecord(linkTarget: target, macKey: derived.records)
+            let derived = try VolumeKeys(
+                volumeKey: CrashKeys.secret(keys.volumeKey), format: keys.format)
+            let parentID = derived.parentID(derived.rootID)
+            var record = try DirectoryRecord(
+                linkTarget: target, macKey: derived.records, parentID: parentID)
             record.protectionClass = protectionClass
-            return record.linkTarget(macKey: derived.records)
+            return record.linkTarget(macKey: derived.records, parentID: parentID)
         } catch {
             preconditionFailure("\(error)")
         }

@@ -24,8 +24,8 @@ struct TamperedVolume {
     static let long = String(repeating: "n", count: 200)
     static let otherLong = String(repeating: "m", count: 200)
 
-    init(pageBytes: Int) throws {
-        keys = CrashKeys(pageBytes: pageBytes)
+    init(pageBytes: Int, format: VolumeFormat = .version1) throws {
+        keys = CrashKeys(pageBytes: pageBytes, format: format)
         layout = PageLayout(pageBytes: pageBytes)
         let disk = SimulatedDisk(DiskImage(kind: DiskKind(order: .journal, atomicBytes: 4096)))
         try CrashVolume.create(keys, on: disk, defaultClass: .none)

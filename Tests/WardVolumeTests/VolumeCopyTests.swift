@@ -341,12 +341,13 @@ import WardSystem
 
     @Test("the epochs never run out, however often a copy is adopted")
     func arithmetic() {
-        var record = VolumeStateRecord(isInUse: true, epoch: 0, doubtful: [])
+        var record = VolumeStateRecord(format: .version1, isInUse: true, epoch: 0, doubtful: [])
         for _ in 0..<5000 {
             let next = record.ofCopyInUse()
             #expect(!next.isInUse && next.doubtful == [0...next.epoch])
             #expect(next.epoch >= record.epoch && next.epoch < .max - 1)
-            record = VolumeStateRecord(isInUse: true, epoch: next.epoch + 1, doubtful: [])
+            record = VolumeStateRecord(
+                format: .version1, isInUse: true, epoch: next.epoch + 1, doubtful: [])
             if record.epoch > .max - 16 { break }
         }
     }

@@ -19,7 +19,8 @@ final class VolumeHarness {
     let caller = Caller(uid: getuid(), gid: getgid(), pid: 0)
 
     init(
-        pageBytes: Int = 4096, defaultClass: ProtectionClass = .none,
+        pageBytes: Int = 4096, format: VolumeFormat = .version1,
+        defaultClass: ProtectionClass = .none,
         storage: any Storage = PosixStorage(), below: String = NSTemporaryDirectory()
     ) throws {
         directory = below + "/ward-volume-" + UUID().uuidString
@@ -33,7 +34,7 @@ final class VolumeHarness {
             })
         try Volume.create(
             backingPath: directory, parameters: parameters, volumeKey: volumeKey,
-            defaultClass: defaultClass)
+            format: format, defaultClass: defaultClass)
         volume = try VolumeHarness.open(
             directory, parameters, volumeKey, classKeys, events, storage)
         context = WorkerContext(volume: volume)

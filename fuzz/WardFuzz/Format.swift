@@ -63,21 +63,25 @@ let macKey = locked([UInt8](repeating: 7, count: 32))
 private func readHeader(_ bytes: [UInt8]) {
     let header = bytes.withUnsafeBytes { source in
         taken { () throws(FormatError) in
-            try FileHeader(reading: source.baseAddress!, macKey: macKey)
+            try FileHeader(reading: source.baseAddress!, macKey: macKey, format: .version1)
         }
     }
     guard let header else { return }
     var written = [UInt8](repeating: 0, count: FileHeader.bytes)
-    written.withUnsafeMutableBytes { header.write(to: $0.baseAddress!, macKey: macKey) }
+    written.withUnsafeMutableBytes {
+        header.write(to: $0.baseAddress!, macKey: macKey, format: .version1)
+    }
     require(written.elementsEqual(bytes[..<FileHeader.bytes]), "a file header changes: \(header)")
 }
 
 private func readDirectoryRecord(_ target: String) {
     let record = taken { () throws(FormatError) in
-        try DirectoryRecord(linkTarget: target, macKey: macKey)
+        try DirectoryRecord(linkTarget: target, macKey: macKey, parentID: nil)
     }
     guard let record else { return }
-    require(record.linkTarget(macKey: macKey) == target, "a directory record changes: \(record)")
+    require(
+        record.linkTarget(macKey: macKey, parentID: nil) == target,
+        "a directory record changes: \(record)")
 }
 
 private func readStateRecord(_ bytes: [UInt8]) {

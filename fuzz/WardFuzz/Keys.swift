@@ -101,7 +101,7 @@ private func roundTrip<T>(
     require(write(value) == bytes, "\(what) changes: \(value)")
 }
 
-/// Checks the limits, and compares the policies and not the bytes: reading shortens a longer period.
+/// Checks the limits. Compares policies and not bytes: reading shortens a longer period.
 private func readPolicy(_ bytes: [UInt8]) {
     let policy = taken { () throws(FormatError) in try KeybagPolicy(reading: bytes) }
     guard let policy else { return }

@@ -7,7 +7,9 @@ import WardSystem
 /// volume's key.
 enum StoredNames {
     private static let keys: VolumeKeys = {
-        guard let keys = try? VolumeKeys(volumeKey: locked([UInt8](repeating: 3, count: 32)))
+        guard
+            let keys = try? VolumeKeys(
+                volumeKey: locked([UInt8](repeating: 3, count: 32)), format: .version1)
         else { fatalError("no keys") }
         return keys
     }()

@@ -11,7 +11,7 @@ extension Volume {
         _ context: WorkerContext
     ) throws(Errno) {
         let state = try backing.directoryState(of: node)
-        try state.recordLock.withLock { () throws(Errno) in
+        try names.withRecordFixed(of: state) { () throws(Errno) in
             let isOwner = try isOwner(caller, of: node)
             guard
                 ClassRules.mayChange(from: state.protectionClass, to: wanted, isOwner: isOwner)
@@ -64,7 +64,7 @@ extension Volume {
         }
         if !change.isSynced { durability.unsynced.classes.begin() }
         defer { if !change.isSynced { durability.unsynced.classes.end() } }
-        try replaceRecord(state, directory, change)
+        try replaceRecord(of: node, state, directory, change)
         guard change.isSynced else {
             // From here on `unsyncedClasses` tells that a sync is due, and `syncFailures` that one
             // failed.
@@ -84,11 +84,13 @@ extension Volume {
 
     /// Puts the new record in the place of the old one, and the change into the state in memory.
     private func replaceRecord(
-        _ state: DirectoryState, _ directory: StoreDescriptor, _ change: DirectoryClassChange
+        of node: Node, _ state: DirectoryState, _ directory: StoreDescriptor,
+        _ change: DirectoryClassChange
     ) throws(Errno) {
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: change.wanted, isSynchronised: change.isMarked)
-        let hidden = try backing.stageRecord(record, in: directory.rawValue)
+        let hidden = try backing.stageRecord(
+            record, in: directory.rawValue, parentID: try backing.parentID(of: node))
         state.isRecordUnsynced.value = true
         try backing.placeRecord(hidden, in: directory.rawValue)
         state.protectionClass = change.wanted

@@ -30,7 +30,7 @@ extension Volume {
         context.beginClassDecision()
         guard rules.markedDirectory(over: parent) != nil else { return own }
         context.endClassDecision()
-        return try state.recordLock.withLock { () throws(Errno) in
+        return try names.withRecordFixed(of: state) { () throws(Errno) in
             let capped = ClassRules.inherited(state.protectionClass, isInMarked: true)
             if state.protectionClass != capped {
                 try writeRecord(of: parent, state, capped, isMarked: state.isMarked, context)

@@ -37,7 +37,7 @@ extension Volume {
         guard try isOwner(caller, of: node) else { throw .notPermitted }
         guard node.isDirectory else { throw .notDirectory }
         let state = try backing.directoryState(of: node)
-        try state.recordLock.withLock { () throws(Errno) in
+        try names.withRecordFixed(of: state) { () throws(Errno) in
             if !isMarked, !state.isMarked { throw .noData }
             let own = state.protectionClass
             try writeRecord(

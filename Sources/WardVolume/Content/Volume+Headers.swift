@@ -39,7 +39,7 @@ extension Volume {
 
     func headerBytes(_ header: FileHeader) -> [UInt8] {
         [UInt8](unsafeUninitializedCapacity: FileHeader.bytes) { out, count in
-            header.write(to: out.baseAddress!, macKey: keys.headers)
+            header.write(to: out.baseAddress!, macKey: keys.headers, format: keys.format)
             count = FileHeader.bytes
         }
     }

@@ -20,6 +20,7 @@ final class Durability: Sendable {
     private let recorded: Atomic<UInt32>
     let doubt: Doubt
     let unsynced = UnsyncedNotes()
+    let moved = MovedFiles()
     /// Names that were made before this epoch are durable.
     private let namesDurable = Atomic<UInt32>(1)
     /// Writes since the last durable point.
@@ -54,6 +55,9 @@ final class Durability: Sendable {
 
     /// How many syncs failed, of files and of the backing store.
     var syncFailures: UInt64 { failures.load(ordering: .acquiring) }
+
+    /// Whether a sync of the backing store has failed: nothing counts as durable any more.
+    var hasFailedSync: Bool { hasFailed.load(ordering: .relaxed) }
 
     func noteSyncFailure() { failures.add(1, ordering: .acquiringAndReleasing) }
 
@@ -128,7 +132,9 @@ final class Durability: Sendable {
                 }
                 namesDurable.store(now, ordering: .releasing)
                 try VolumeRoot.writeState(
-                    VolumeStateRecord(isInUse: !closing, epoch: now, doubtful: doubt.intervals),
+                    VolumeStateRecord(
+                        format: keys.format, isInUse: !closing, epoch: now,
+                        doubtful: doubt.intervals),
                     store.root, keys, store.storage)
                 recorded.store(now, ordering: .releasing)
             }

@@ -19,6 +19,9 @@ extension Volume {
     /// few minutes of activity, at a lock and at shutdown, from a thread that is no worker.
     public func durablePoint() throws(Errno) { try durablePoint(closing: false) }
 
+    /// Returns when the work of earlier calls on the background thread is done. For tests.
+    package func finishBackgroundWork() { background.drain() }
+
     /// Ends the volume after the last request: writes hints, makes a durable point and marks the
     /// volume clean.
     public func close() throws(Errno) {
@@ -32,6 +35,11 @@ extension Volume {
                 putHint(access)
                 file.key.forget()
             }
+        }
+        if !durability.moved.areNone {
+            // Their headers follow only once the moves are durable.
+            try durablePoint(closing: false)
+            background.drain()
         }
         try durablePoint(closing: true)
     }
@@ -72,7 +80,11 @@ extension Volume {
     private func durablePoint(closing: Bool) throws(Errno) {
         if isReadOnly { return }
         let failure = finishCuts()
+        let moved = durability.moved.take()
+        var isDurable = false
+        defer { settle(moved, isDurable: isDurable, closing: closing) }
         try durability.advance(closing: closing) { awaitWrites(before: $0, closing: closing) }
+        isDurable = !durability.hasFailedSync
         if let failure, !closing {
             durability.dirt.noteChange()
             report(
@@ -81,6 +93,19 @@ extension Volume {
                 )
             )
             throw failure.error
+        }
+    }
+
+    /// Has the headers of moved files written once the moves are durable.
+    private func settle(_ moved: [Node], isDurable: Bool, closing: Bool) {
+        if moved.isEmpty { return }
+        if isDurable, !closing {
+            background.add { [self] in settleMovedFiles(moved) }
+            return
+        }
+        for node in moved {
+            if !closing { durability.moved.note(node) { nodes.table.retain($0) } }
+            nodes.table.release(node, lookups: 1)
         }
     }
 

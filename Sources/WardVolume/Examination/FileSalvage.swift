@@ -64,7 +64,8 @@ package struct FileSalvage: Sendable {
             var reason = "its end is damaged"
             var header: FileHeader?
             do throws(FormatError) {
-                header = try FileHeader(reading: page, macKey: volume.keys.headers)
+                header = try FileHeader(
+                    reading: page, macKey: volume.keys.headers, format: volume.keys.format)
             } catch {
                 if error.code == .newerVersion { return .newer(error.description) }
                 reason = "its header is damaged"

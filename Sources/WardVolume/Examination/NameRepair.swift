@@ -23,13 +23,43 @@ package struct NameRepair: Sendable {
             (inode, type), (parent, from.rawValue, stored), (target, to.rawValue, newName), context)
         try volume.storage.fsync(to.rawValue)
         if from !== to { try volume.storage.fsync(from.rawValue) }
-        if let state = target.directory,
-            let plain = volume.names.plainNameBytes(
-                of: NodeLink(parent: target, name: newName), in: state)
-        {
-            volume.kernel?.invalidateName(plain, in: target.kernelID(volume))
-        }
+        forgetInKernel(target, newName)
         volume.durability.dirt.noteChange()
+    }
+
+    /// Exchanges two files in one step, durably. No lock is held.
+    package func exchange(
+        _ first: (inode: UInt64, parent: Node, stored: [CChar]),
+        _ second: (inode: UInt64, parent: Node, stored: [CChar])
+    ) throws(Errno) {
+        let one = try volume.backing.directoryDescriptor(of: first.parent)
+        let other = try volume.backing.directoryDescriptor(of: second.parent)
+        do {
+            volume.names.changes.begin()
+            defer { volume.names.changes.end() }
+            try volume.storage.renameat(
+                one.rawValue, first.stored, other.rawValue, second.stored, flags: renameExchange)
+            for (file, name, old) in [(first, second, first), (second, first, second)] {
+                guard let node = volume.nodes.table.find(inode: file.inode) else { continue }
+                node.addLink(name.parent, name.stored)
+                node.removeLink(old.parent, old.stored)
+                volume.names.movedNodes.note(node, isCounted: false) {
+                    volume.nodes.table.retain($0)
+                }
+            }
+        }
+        try volume.storage.fsync(one.rawValue)
+        try volume.storage.fsync(other.rawValue)
+        for name in [first, second] { forgetInKernel(name.parent, name.stored) }
+        volume.durability.dirt.noteChange()
+    }
+
+    private func forgetInKernel(_ parent: Node, _ stored: [CChar]) {
+        guard let state = parent.directory,
+            let plain = volume.names.plainNameBytes(
+                of: NodeLink(parent: parent, name: stored), in: state)
+        else { return }
+        volume.kernel?.invalidateName(plain, in: parent.kernelID(volume))
     }
 
     /// Returns the stored name of a name in a directory, zero-terminated. Throws `ENAMETOOLONG`
@@ -62,6 +92,7 @@ package struct NameRepair: Sendable {
         // A look-up in between may find neither name; it then looks again.
         volume.names.changes.begin()
         defer { volume.names.changes.end() }
+        // A file that goes back to where it belongs needs no permission to be there.
         try volume.renameToFreeName(
             from.descriptor, from.stored, to.descriptor, to.stored,
             isDirectory: file.type == S_IFDIR)
@@ -96,11 +127,12 @@ package struct NameRepair: Sendable {
     }
 
     /// Puts a record in place by a rename, and syncs the directory. For a known directory
-    /// `DirectoryState.withRecordFixed` is held, so that no program changes the record meanwhile.
+    /// `NameTree.withRecordFixed` is held, so that no program changes the record meanwhile.
     package func putRecord(
-        _ record: DirectoryRecord, in descriptor: Int32
+        _ record: DirectoryRecord, of node: Node, in descriptor: Int32
     ) throws(Errno) {
-        let hidden = try volume.backing.stageRecord(record, in: descriptor)
+        let hidden = try volume.backing.stageRecord(
+            record, in: descriptor, parentID: try volume.backing.parentID(of: node))
         try volume.backing.placeRecord(hidden, in: descriptor)
         try volume.storage.fsync(descriptor)
     }
@@ -118,14 +150,20 @@ extension Node {
     fileprivate func kernelID(_ volume: Volume) -> NodeID { self === volume.root ? 1 : id }
 }
 
-extension DirectoryState {
-    /// Runs `body` while no program changes the directory's record, with `recordLock` held.
-    package func withRecordFixed<R>(_ body: () throws(Errno) -> R) throws(Errno) -> R {
-        try recordLock.withLock(body)
-    }
-}
-
 extension NameTree {
+    /// Runs `body` while no program changes the directory's record, by a class or a move. Holds
+    /// `directoryMoves`, shared, and `recordLock`.
+    package func withRecordFixed<R>(
+        of state: DirectoryState, _ body: () throws(Errno) -> R
+    ) throws(Errno) -> R {
+        try directoryMoves.withReadLock { () throws(Errno) in
+            try state.recordLock.withLock(body)
+        }
+    }
+
+    /// Whether a request is removing or moving a name.
+    package var areChanging: Bool { changes.areUnderWay }
+
     /// Runs `body` while no request makes or removes a half of a long name, with `longNames` held
     /// exclusively. `body` must not wait for decisions about classes.
     package func withLongNamesFixed<R, E: Error>(_ body: () throws(E) -> R) throws(E) -> R {

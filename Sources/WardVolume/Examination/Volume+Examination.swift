@@ -52,15 +52,20 @@ extension Volume {
             Volume.isPossibleName) ?? false
     }
 
-    /// Returns a directory's record from the target of its link. Throws where it does not
-    /// authenticate, or a later version wrote it.
-    package func directoryRecord(_ target: [UInt8]) throws(FormatError) -> DirectoryRecord {
+    /// Returns a directory's record from the target of its link. `parentID`: the ID of the parent.
+    /// Throws where it does not authenticate, or a later version wrote it.
+    package func directoryRecord(
+        _ target: [UInt8], parentID: [UInt8]
+    ) throws(FormatError) -> DirectoryRecord {
         try DirectoryRecord(
-            linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records)
+            linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records,
+            parentID: keys.parentID(parentID))
     }
 
     /// Returns the header of a file by its stored name; nil where none authenticates.
-    package func header(_ directory: Int32, _ stored: [CChar]) throws(Errno) -> FileHeader? {
+    package func header(
+        _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) throws(Errno) -> FileHeader? {
         guard try storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG else {
             return nil
         }
@@ -70,8 +75,21 @@ extension Volume {
         return try withTemporaryPage { page throws(Errno) in
             let got = try storage.pread(file, page, FileHeader.bytes, at: 0)
             guard got == FileHeader.bytes else { return nil }
-            return try? FileHeader(reading: page, macKey: keys.headers)
+            return try? FileHeader(reading: page, macKey: keys.headers, format: keys.format)
         }
+    }
+
+    /// Returns the ID of the directory where a file belongs, if that is another one than
+    /// `directoryID`. Nil where the file belongs there, or has no header that tells.
+    package func home(
+        ofFile stored: [CChar], in directory: Int32, _ directoryID: [UInt8]
+    ) throws(Errno) -> [UInt8]? {
+        guard bindsPlaces, let header = try header(directory, stored) else { return nil }
+        if header.directoryID == directoryID { return nil }
+        let places = try stored.withUnsafeBufferPointer { name throws(Errno) in
+            try self.places(of: header, .name(name.baseAddress!, in: directory))?.directoryIDs ?? []
+        }
+        return places.contains(directoryID) ? nil : places.last ?? header.directoryID
     }
 
     /// Copies the pages with data of a backing file, each to its offset in `target`; holes stay
@@ -119,24 +137,31 @@ extension Volume {
         if file.syncs.failures != failures { throw file.syncs.lastFailure }
     }
 
-    /// Whether the stored target of a symbolic link authenticates. Calls `onLongTarget` with the
-    /// name of its file in `ward.links`, if it has one. Throws where that file can't be read now.
+    /// Whether the stored target of a symbolic link authenticates in the directory. Calls
+    /// `onLongTarget` with the name of its file in `ward.links`, if it has one, and `onPermit` with
+    /// the name of its permit. Throws where that file can't be read now.
     package func isSoundTarget(
-        _ stored: UnsafeRawBufferPointer, onLongTarget: (String) -> Void
+        _ stored: [UInt8], in directoryID: [UInt8], _ directory: Int32,
+        onLongTarget: (String) -> Void, onPermit: (String) -> Void
     ) throws(Errno) -> Bool {
-        guard stored.first != LongTarget.mark else {
-            guard let long = openLongTarget(stored) else { return false }
-            onLongTarget(long.fileName)
-            do throws(Errno) {
-                return try target(long) != nil
-            } catch .noSuchFileOrDirectory {
-                return false
-            }
+        let opened =
+            bindsPlaces
+            ? try linkContent(stored, in: directoryID, directory)
+            : linkContent(stored, origin: []).map { (content: $0, origin: directoryID) }
+        guard let opened else { return false }
+        if opened.origin != directoryID { onPermit(LinkPermit.name(of: stored)) }
+        guard case .long(let long) = opened.content else { return true }
+        onLongTarget(long.fileName)
+        do throws(Errno) {
+            return try target(long) != nil
+        } catch .noSuchFileOrDirectory {
+            return false
         }
-        guard let sealed = Base64URL.decode(String(decoding: stored, as: UTF8.self)),
-            sealed.count >= Volume.linkOverheadBytes
-        else { return false }
-        return sealed.withUnsafeBytes { openLinkTarget($0) } != nil
+    }
+
+    /// Whether a link that was made in the directory with this ID has this stored target.
+    package func isTarget(_ stored: [UInt8], ofOrigin directoryID: [UInt8]) -> Bool {
+        linkContent(stored, origin: directoryID) != nil
     }
 
     // MARK: Epochs

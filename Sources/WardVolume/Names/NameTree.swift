@@ -21,6 +21,9 @@ package final class NameTree: Sendable {
     /// Shared from the making of a long link's target until the link exists. A check takes it
     /// exclusively.
     let longTargets = ReadWriteLock(.longTargets)
+    /// Exclusive while a directory moves to another directory, which changes its record. Shared
+    /// while a record is written for another reason: it names the parent.
+    let directoryMoves = ReadWriteLock(.directoryMoves)
     let changes = NameChanges()
     /// Creations of files between the new name in the backing store and the file's node.
     let creations = NameChanges()
@@ -87,6 +90,15 @@ package final class NameTree: Sendable {
         if isLong { longNames.beginReading() }
         defer { if isLong { longNames.endReading() } }
         return try body()
+    }
+
+    /// Runs `body`, with `directoryMoves` exclusive where a name moves to another directory. The
+    /// kernel does one such rename at a time anyway (`lock_rename`, fs/namei.c).
+    func withDirectoryMove(
+        if isMove: Bool, _ body: () throws(Errno) -> Void
+    ) throws(Errno) {
+        guard isMove else { return try body() }
+        try directoryMoves.withWriteLock(body)
     }
 
     /// Returns the target of a long name's link: base64url of the ciphertext. Nil where the

@@ -7,15 +7,15 @@ import WardSystem
 ///
 /// Concurrency: any thread; all properties are constant.
 package final class BackingAccess: Sendable {
-    private let store: BackingStore
-    private let nodes: VolumeNodes
-    private let names: NameTree
-    private let keys: VolumeKeys
+    let store: BackingStore
+    let nodes: VolumeNodes
+    let names: NameTree
+    let keys: VolumeKeys
     private let rules: ClassRules
-    private let reporter: Reporter
-    private let storage: any Storage
+    let reporter: Reporter
+    let storage: any Storage
 
-    private var root: Node { nodes.root }
+    var root: Node { nodes.root }
 
     init(
         _ store: BackingStore, _ nodes: VolumeNodes, _ names: NameTree, _ keys: VolumeKeys,
@@ -82,30 +82,6 @@ package final class BackingAccess: Sendable {
         }
     }
 
-    func readRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> DirectoryRecord {
-        var target = [UInt8](repeating: 0, count: 256)
-        do throws(Errno) {
-            let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
-                try storage.readlinkat(
-                    descriptor, DirectoryRecord.linkName, out.baseAddress!, out.count)
-            }
-            target.removeLast(256 - count)
-        } catch .noSuchFileOrDirectory {
-            reporter.report(
-                .integrityFailure(path: names.path(of: node), reason: "the directory has no record")
-            )
-            throw .ioError
-        }
-        do throws(FormatError) {
-            return try DirectoryRecord(
-                linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records)
-        } catch {
-            reporter.report(
-                .integrityFailure(path: names.path(of: node), reason: error.description))
-            throw .ioError
-        }
-    }
-
     /// Returns the fstat(2) of the descriptor if it is the node's inode. Otherwise closes it and
     /// throws `ESTALE`: the name belongs to another file now.
     private func verified(_ descriptor: Int32, _ node: Node) throws(Errno) -> FileStatus {
@@ -153,7 +129,7 @@ package final class BackingAccess: Sendable {
     }
 
     /// Attempts 100 µs apart while a name changes: at least half a second in all.
-    private static let mostAttempts = 5000
+    static let mostAttempts = 5000
 
     /// Returns the status of the node's backing file.
     func status(of node: Node) throws(Errno) -> FileStatus {
@@ -324,29 +300,6 @@ enum BackingPlace {
         switch self {
         case .name(let name, let directory): try storage.listxattrat(directory, name, buffer)
         case .descriptor(let descriptor): try storage.listxattr(descriptor, buffer)
-        }
-    }
-}
-
-// Records of directories.
-extension BackingAccess {
-    /// Makes a directory record under a hidden name, for `placeRecord`. Returns that name.
-    func stageRecord(_ record: DirectoryRecord, in directory: Int32) throws(Errno) -> String {
-        let hidden = store.staging.next()
-        try storage.symlinkat(
-            target: record.linkTarget(macKey: keys.records), directory, hidden)
-        return hidden
-    }
-
-    /// Puts a staged record in the place of the old one, or takes it away if that fails. Does not
-    /// sync. The directory's `recordLock` is held where programs know the directory.
-    func placeRecord(_ hidden: String, in directory: Int32) throws(Errno) {
-        do throws(Errno) {
-            try storage.renameat(
-                directory, hidden, directory, DirectoryRecord.linkName, flags: 0)
-        } catch {
-            try? storage.unlinkat(directory, hidden, 0)
-            throw error
         }
     }
 }

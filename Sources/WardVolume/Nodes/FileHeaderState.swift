@@ -12,8 +12,8 @@ struct StoredHeader {
 ///
 /// A value with a transition for each event. The file's lock guards it.
 struct FileHeaderState {
-    /// The ID of the directory in which the file was created.
-    let directoryID: [UInt8]
+    /// The ID of the directory for a new header. The file was opened there, or moved there since.
+    private(set) var directoryID: [UInt8]
     /// The header as stored; nil where the file has none yet.
     private(set) var stored: StoredHeader?
     /// Other headers with the same key that page 0 may have on the disk. They were replaced without
@@ -28,6 +28,9 @@ struct FileHeaderState {
         self.directoryID = directoryID
         self.stored = stored
     }
+
+    /// The file has a name in this directory now.
+    mutating func moved(to directoryID: [UInt8]) { self.directoryID = directoryID }
 
     /// Whether the header of a page 0 that was read is one that this file wrote with its present
     /// key.

@@ -69,7 +69,8 @@ package final class Node: @unchecked Sendable {
         self.generation = generation
     }
 
-    var isDirectory: Bool { type == S_IFDIR }
+    /// Whether the node is a directory.
+    package var isDirectory: Bool { type == S_IFDIR }
     /// Whether the node is a regular file.
     package var isRegular: Bool { type == S_IFREG }
 

@@ -73,9 +73,12 @@ package final class OpenFile: @unchecked Sendable {
     /// Runs `body` while no other thread reads or changes the file.
     @inline(__always)
     func withWriteAccess<R, E: Error>(
+        outOfOrder exception: LockOrderException? = nil,
         _ body: (borrowing FileWriteAccess) throws(E) -> R
     ) throws(E) -> R {
-        try lock.withWriteLock { () throws(E) in try body(FileWriteAccess(self)) }
+        try lock.withWriteLock(outOfOrder: exception) { () throws(E) in
+            try body(FileWriteAccess(self))
+        }
     }
 
     /// Runs `body` while no other thread changes the file.

@@ -166,10 +166,11 @@ extension Volume {
         }
         let header: FileHeader
         do throws(FormatError) {
-            header = try FileHeader(reading: buffer, macKey: keys.headers)
+            header = try FileHeader(reading: buffer, macKey: keys.headers, format: keys.format)
         } catch {
             throw refuse(node, error.description)
         }
+        try requirePlaces(of: node, header, descriptor)
         let bytes = [UInt8](UnsafeRawBufferPointer(start: buffer, count: FileHeader.bytes))
         beginning.headers.put(StoredHeader(header: header, bytes: bytes))
         if header.wrappedKey.isEmpty {

@@ -13,7 +13,7 @@ struct Rename {
         /// Nil in an exchange.
         let unread: Volume.UnreadFile?
         /// Nil in an exchange.
-        let target: LongTarget?
+        let companions: LinkCompanions?
     }
 
     private let volume: Volume
@@ -65,8 +65,11 @@ struct Rename {
         try new.makeLongLink(volume.names)
         if isExchange { try old.makeLongLink(volume.names) }
         if !isExchange, let replaced { prepareLoss(of: replaced) }
+        var places = PlaceChanges(volume, context)
+        defer { places.end() }
         do throws(Errno) {
-            try change(replaced)
+            try addPlaces(to: &places)
+            try places.with { () throws(Errno) in try change(replaced) }
         } catch {
             replaced?.node?.kept = nil
             new.removeLongLink(volume.names)
@@ -76,8 +79,8 @@ struct Rename {
         note(replaced)
         if isBetweenDirectories { noteArrivals() }
         if !isExchange { old.removeLongLink(volume.names) }
-        if let target = replaced?.target {
-            volume.removeLongTarget(target, after: new.descriptor)
+        if let companions = replaced?.companions {
+            volume.remove(companions, of: new.descriptor)
         }
         volume.durability.dirt.noteChange()
     }
@@ -111,11 +114,13 @@ struct Rename {
 
     private func lookAt(replaced status: FileStatus) -> Replaced {
         let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
-        if isExchange { return Replaced(status: status, node: node, unread: nil, target: nil) }
+        if isExchange {
+            return Replaced(status: status, node: node, unread: nil, companions: nil)
+        }
         return Replaced(
             status: status, node: node,
             unread: volume.unreadableNow(status, new.parent, new.stored, context),
-            target: volume.longTarget(status, new.descriptor, new.stored))
+            companions: volume.companions(status, new))
     }
 
     /// Keeps a file or link reachable whose last name is about to be replaced. An open(2) or
@@ -129,6 +134,17 @@ struct Rename {
             let descriptor = try? volume.storage.openPlace(new.descriptor, new.stored)
         else { return }
         node.kept = KeptDescriptor(StoreDescriptor(descriptor, volume.storage), in: new.state)
+    }
+
+    /// A directory that takes the place of an empty one is exchanged with it first. So the empty
+    /// one moves, too.
+    private func addPlaces(to places: inout PlaceChanges) throws(Errno) {
+        try places.addMove(of: moved, from: old, to: new)
+        guard let replacedStatus else { return }
+        let isDirectory = replacedStatus.st_mode & S_IFMT == S_IFDIR
+        if isExchange || isDirectory && moved.st_mode & S_IFMT == S_IFDIR {
+            try places.addMove(of: replacedStatus, from: new, to: old)
+        }
     }
 
     // MARK: The change

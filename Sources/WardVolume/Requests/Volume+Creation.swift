@@ -337,8 +337,9 @@ extension Volume {
                 let record = DirectoryRecord(
                     directoryID: SystemRandom.bytes(16), protectionClass: inherited)
                 try storage.symlinkat(
-                    target: record.linkTarget(macKey: keys.records), descriptor,
-                    DirectoryRecord.linkName)
+                    target: record.linkTarget(
+                        macKey: keys.records, parentID: keys.parentID(state.id)),
+                    descriptor, DirectoryRecord.linkName)
                 if storedMode.bits & S_ISUID != 0 {
                     let inherited = try storage.fstat(descriptor).st_mode & S_ISGID
                     try setMode(

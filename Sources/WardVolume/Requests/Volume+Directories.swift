@@ -139,7 +139,7 @@ extension Volume {
                 {
                     sweep(try backing.directoryDescriptor(of: node).rawValue, entry.name)
                 }
-            } else if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8), !isLongLink(entry) {
+            } else if !OwnName.isRecord(entry.name), !OwnName.isCompanion(entry.name) {
                 reportForeign(entry.name, node)
             }
             return nil
@@ -172,10 +172,6 @@ extension Volume {
     static func isPossibleName(_ name: [UInt8]) -> Bool {
         !name.contains { $0 == 0 || $0 == UInt8(ascii: "/") }
             && !name.elementsEqual(".".utf8) && !name.elementsEqual("..".utf8)
-    }
-
-    private func isLongLink(_ entry: DirectoryEntry) -> Bool {
-        entry.name.count == 45 && entry.name.starts(with: ".n".utf8)
     }
 
     private func isRootFile(_ name: [UInt8]) -> Bool {

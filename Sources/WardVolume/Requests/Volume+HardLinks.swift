@@ -44,13 +44,16 @@ extension Volume {
     ) throws(Errno) -> (backing: FileStatus, attributes: Attributes) {
         try name.makeLongLink(names)
         do throws(Errno) {
-            if let file = node.file {
-                // An unnamed file has only its descriptor. A file with names could lose the known
-                // one meanwhile.
-                try storage.linkDescriptor(file.descriptor, name.descriptor, name.stored)
-            } else {
-                try backing.withLink(of: node) { directory, old throws(Errno) in
-                    try storage.linkat(directory, old, name.descriptor, name.stored)
+            try withFurtherPlace(of: node, name, isUnnamed: isUnnamed, context) {
+                () throws(Errno) in
+                if let file = node.file {
+                    // An unnamed file has only its descriptor. A file with names could lose the
+                    // known one meanwhile.
+                    try storage.linkDescriptor(file.descriptor, name.descriptor, name.stored)
+                } else {
+                    try backing.withLink(of: node) { directory, old throws(Errno) in
+                        try storage.linkat(directory, old, name.descriptor, name.stored)
+                    }
                 }
             }
         } catch {
@@ -73,6 +76,35 @@ extension Volume {
             node.removeLink(name.parent, name.stored)
             name.removeLongLink(names)
             throw error
+        }
+    }
+
+    /// Runs `body`, which gives a file or link a further name. In format 2 it first gets permission
+    /// to be in the directory of that name.
+    private func withFurtherPlace(
+        of node: Node, _ name: StoredName, isUnnamed: Bool, _ context: WorkerContext,
+        _ body: () throws(Errno) -> Void
+    ) throws(Errno) {
+        guard bindsPlaces else { return try body() }
+        if node.isRegular {
+            let file = try acquire(node, context).file
+            defer { release(file, context) }
+            let isHome = file.withReadLock {
+                file.headers.directoryID == name.state.id
+                    && (file.header?.directoryID ?? name.state.id) == name.state.id
+            }
+            if isHome { return try body() }
+            return try withFilePlace(
+                file, name.state, leaving: nil, keepsOthers: !isUnnamed, context, body)
+        }
+        guard node.type == S_IFLNK, let link = node.link, link.parent !== name.parent else {
+            return try body()
+        }
+        let directory = try backing.directoryDescriptor(of: link.parent)
+        try withExtendedLifetime(directory) { () throws(Errno) in
+            try withLinkPlace(
+                link.name, in: directory.rawValue, try backing.directoryState(of: link.parent),
+                name, keepsOthers: true, body)
         }
     }
 

@@ -60,74 +60,97 @@ extension Volume {
     public func readLink(_ id: NodeID, _ context: WorkerContext) throws(Errno) -> [UInt8] {
         let node = node(id)
         guard node.type == S_IFLNK else { throw .invalidArgument }
-        let stored = try storedLink(of: node, context.sealed)
-        var opened: [UInt8]?
-        if stored.first == LongTarget.mark {
-            if let long = openLongTarget(stored) { opened = try target(long, of: node) }
-        } else {
-            opened = openShortTarget(stored, context.sealed + 4096)
-        }
-        guard let opened else { throw damaged(node, "the link's target does not authenticate") }
+        let opened =
+            switch try content(of: node) {
+            case .short(let target): target
+            case .long(let long): try target(long, of: node)
+            case nil: [UInt8]?.none
+            }
+        guard let opened else { throw damaged(node, Volume.damagedLink) }
         return opened
     }
 
-    /// Reads the stored link into `buffer`, which has at least 4,096 bytes.
-    private func storedLink(
-        of node: Node, _ buffer: UnsafeMutableRawPointer
-    ) throws(Errno) -> UnsafeRawBufferPointer {
-        let count: Int
-        do throws(Errno) {
-            count = try backing.withLink(of: node) { directory, name throws(Errno) in
-                try storage.readlinkat(directory, name, buffer, 4096)
-            }
-        } catch .staleNFSFileHandle {
-            count = try backing.withKeptDescriptor(of: node) { kept throws(Errno) in
-                try storage.readlinkat(kept, "", buffer, 4096)
-            }
+    private static let damagedLink = "the link's target does not authenticate"
+
+    /// Returns the content of a link by its names; nil if it does not authenticate. In format 2 it
+    /// has to authenticate in the directory of each name.
+    private func content(of node: Node) throws(Errno) -> LinkContent? {
+        let stored = try storedLink(of: node)
+        guard bindsPlaces else { return linkContent(stored, origin: []) }
+        var found: LinkContent?
+        guard node.link != nil else {
+            // The permit may be gone with the name. The kernel looks the path up again.
+            guard let kept = node.kept,
+                let content = linkContent(stored, origin: kept.directory.id)
+            else { throw .staleNFSFileHandle }
+            return content
         }
-        return UnsafeRawBufferPointer(start: buffer, count: count)
+        try requireSoundNames(of: node, Volume.damagedLink) { _, link throws(Errno) in
+            let directory = try backing.directoryDescriptor(of: link.parent)
+            let directoryID = try backing.directoryState(of: link.parent).id
+            let opened = try linkContent(stored, in: directoryID, directory.rawValue)
+            found = opened?.content ?? found
+            return opened != nil
+        }
+        return found
     }
 
-    /// Returns the target in a stored link; nil if it does not authenticate. Decodes into `sealed`.
-    private func openShortTarget(
-        _ stored: UnsafeRawBufferPointer, _ sealed: UnsafeMutableRawPointer
-    ) -> [UInt8]? {
-        let sealedCount = Base64URL.decodedCount(stored.count)
-        guard sealedCount >= Volume.linkOverheadBytes,
-            Base64URL.decode(stored, to: sealed.assumingMemoryBound(to: UInt8.self))
-        else { return nil }
-        return openLinkTarget(UnsafeRawBufferPointer(start: sealed, count: sealedCount))
+    /// Reads the stored link.
+    private func storedLink(of node: Node) throws(Errno) -> [UInt8] {
+        do throws(Errno) {
+            return try backing.withLink(of: node) { directory, name throws(Errno) in
+                try storedLink(directory, name)
+            }
+        } catch .staleNFSFileHandle {
+            return try backing.withKeptDescriptor(of: node) { kept throws(Errno) in
+                try storedLink(kept, "")
+            }
+        }
+    }
+
+    /// Reads the stored link of this name.
+    package func storedLink(
+        _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) throws(Errno) -> [UInt8] {
+        try withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 1) { buffer throws(Errno) in
+            let count = try storage.readlinkat(
+                directory, stored, buffer.baseAddress!, buffer.count)
+            return Array(buffer.prefix(count))
+        }
+    }
+
+    /// Returns the content of a stored link; nil if it does not authenticate. `origin`: the ID of
+    /// the directory that it was made in; empty in format 1.
+    func linkContent(_ stored: [UInt8], origin: [UInt8]) -> LinkContent? {
+        if stored.first == LongTarget.mark {
+            guard stored.count == LongTarget.storedBytes,
+                let sealed = Base64URL.decode(String(decoding: stored.dropFirst(), as: UTF8.self))
+            else { return nil }
+            return openLinkTarget(sealed, associatedData: LongTarget.associatedData + origin)
+                .flatMap(LongTarget.init(plain:)).map(LinkContent.long)
+        }
+        return Base64URL.decode(String(decoding: stored, as: UTF8.self))
+            .flatMap { openLinkTarget($0, associatedData: origin) }.map(LinkContent.short)
     }
 
     /// Returns the plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil if it does not authenticate.
-    func openLinkTarget(
-        _ sealed: UnsafeRawBufferPointer, associatedData: [UInt8] = []
-    ) -> [UInt8]? {
-        let base = sealed.baseAddress!
+    private func openLinkTarget(_ sealed: [UInt8], associatedData: [UInt8]) -> [UInt8]? {
         let plainCount = sealed.count - Volume.linkOverheadBytes
         guard plainCount >= 0 else { return nil }
         var ok = false
         let target = [UInt8](unsafeUninitializedCapacity: max(1, plainCount)) { out, initialized in
-            ok = associatedData.withUnsafeBytes { data in
-                keys.links.open(
-                    base + 12, count: plainCount, to: out.baseAddress!, tag: base + 12 + plainCount,
-                    nonce: base, associatedData: data.baseAddress, associatedDataBytes: data.count)
+            sealed.withUnsafeBytes { sealed in
+                let base = sealed.baseAddress!
+                ok = associatedData.withUnsafeBytes { data in
+                    keys.links.open(
+                        base + 12, count: plainCount, to: out.baseAddress!,
+                        tag: base + 12 + plainCount, nonce: base,
+                        associatedData: data.baseAddress, associatedDataBytes: data.count)
+                }
             }
             initialized = ok ? plainCount : 0
         }
         return ok ? target : nil
-    }
-
-    /// Returns the record in a stored link whose target is kept elsewhere; nil if it does not
-    /// authenticate.
-    func openLongTarget(_ stored: UnsafeRawBufferPointer) -> LongTarget? {
-        guard stored.count == LongTarget.storedBytes, stored.first == LongTarget.mark,
-            let sealed = Base64URL.decode(String(decoding: stored.dropFirst(), as: UTF8.self))
-        else { return nil }
-        let plain = sealed.withUnsafeBytes {
-            openLinkTarget($0, associatedData: LongTarget.associatedData)
-        }
-        return plain.flatMap(LongTarget.init(plain:))
     }
 
     /// Returns the target that is kept in `ward.links`; nil if the file there is not this target's.
@@ -143,10 +166,7 @@ extension Volume {
                 try storage.pread(file, out.baseAddress!, limit, at: 0)
             }
             guard got == limit - 1 else { return nil }
-            return sealed.withUnsafeBytes {
-                openLinkTarget(
-                    UnsafeRawBufferPointer(rebasing: $0.dropLast()), associatedData: long.id)
-            }
+            return openLinkTarget(Array(sealed.dropLast()), associatedData: long.id)
         }
     }
 
@@ -166,10 +186,8 @@ extension Volume {
         guard stored == LongTarget.storedBytes else {
             return max(0, Base64URL.decodedCount(stored) - Volume.linkOverheadBytes)
         }
-        return withUnsafeTemporaryAllocation(byteCount: 4096, alignment: 16) { buffer in
-            guard let stored = try? storedLink(of: node, buffer.baseAddress!) else { return 0 }
-            return openLongTarget(stored)?.lengthBytes ?? 0
-        }
+        guard case .long(let long) = try? content(of: node) else { return 0 }
+        return long.lengthBytes
     }
 
     // MARK: Making
@@ -181,9 +199,11 @@ extension Volume {
         caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> Entry {
         guard target.count <= Volume.longestLinkTarget else { throw .fileNameTooLong }
+        let origin = bindsPlaces ? try backing.directoryState(of: node(parent)).id : []
         guard target.count > Volume.longestShortTarget else {
             return try makeSymbolicLink(
-                parent, name, Base64URL.encode(keys.links.sealCombined(target, associatedData: [])),
+                parent, name,
+                Base64URL.encode(keys.links.sealCombined(target, associatedData: origin)),
                 caller, context)
         }
         return try names.longTargets.withReadLock { () throws(Errno) in
@@ -192,7 +212,8 @@ extension Volume {
             var isMade = false
             do throws(Errno) {
                 let sealed = long.plain.withUnsafeBytes {
-                    keys.links.sealCombined($0, associatedData: LongTarget.associatedData)
+                    keys.links.sealCombined(
+                        $0, associatedData: LongTarget.associatedData + origin)
                 }
                 return try makeSymbolicLink(
                     parent, name, String(UnicodeScalar(LongTarget.mark)) + Base64URL.encode(sealed),
@@ -264,28 +285,31 @@ extension Volume {
 
     // MARK: Removing
 
-    /// Returns the long target that goes with a name about to be removed; nil if there is none.
+    /// Returns the companions that go with a link's name about to be removed; nil for none.
     /// `status` is that of the name's file.
-    func longTarget(
-        _ status: FileStatus, _ directory: Int32, _ stored: UnsafePointer<CChar>
-    ) -> LongTarget? {
+    func companions(_ status: FileStatus, _ name: StoredName) -> LinkCompanions? {
         guard status.st_mode & S_IFMT == S_IFLNK, status.st_nlink == 1,
-            status.st_size == LongTarget.storedBytes
+            bindsPlaces || status.st_size == LongTarget.storedBytes,
+            let stored = try? storedLink(name.descriptor, name.stored)
         else { return nil }
-        return withUnsafeTemporaryAllocation(byteCount: 128, alignment: 16) { buffer in
-            guard
-                let count = try? storage.readlinkat(
-                    directory, stored, buffer.baseAddress!, buffer.count)
-            else { return nil }
-            return openLongTarget(UnsafeRawBufferPointer(rebasing: buffer.prefix(count)))
-        }
+        let opened =
+            bindsPlaces
+            ? try? linkContent(stored, in: name.state.id, name.descriptor)
+            : linkContent(stored, origin: []).map { (content: $0, origin: name.state.id) }
+        guard let opened else { return nil }
+        var companions = LinkCompanions()
+        if case .long(let long) = opened.content { companions.target = long }
+        if opened.origin != name.state.id { companions.permit = LinkPermit.name(of: stored) }
+        return companions
     }
 
-    /// Removes a target after its link's name went from `directory`. A power cut must not bring the
-    /// name back without the target.
-    func removeLongTarget(_ long: LongTarget, after directory: Int32) {
+    /// Removes a link's companions after its name went from `directory`. A power cut must not bring
+    /// the name back without them.
+    func remove(_ companions: LinkCompanions, of directory: Int32) {
+        if companions.target == nil, companions.permit == nil { return }
         if !store.traits.keepsOrder, (try? storage.fsync(directory)) == nil { return }
-        removeLongTarget(long)
+        if let permit = companions.permit { try? storage.unlinkat(directory, permit, 0) }
+        if let target = companions.target { removeLongTarget(target) }
     }
 
     /// A file that can't be removed stays, and `ward check` finds it.

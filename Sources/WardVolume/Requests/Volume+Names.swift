@@ -59,6 +59,16 @@ extension Volume {
             }
             let node = nodes.table.retain(
                 inode: UInt64(status.st_ino), type: status.st_mode & S_IFMT)
+            do throws(Errno) {
+                try requirePlace(of: node, parent, stored, directory)
+            } catch {
+                nodes.table.release(node, lookups: 1)
+                // The name may have gone meanwhile.
+                guard BackingStore.isGone(error), !names.changes.isQuiet(since: before) else {
+                    throw error
+                }
+                continue
+            }
             node.addLink(parent, stored)
             // A request that removes the name from here on finds the node.
             if names.changes.isQuiet(since: before) || hasName(node, directory, stored) {

@@ -22,19 +22,52 @@ extension Volume {
         names.changes.begin()
         defer { names.changes.end() }
         let status = try storage.fstatat(name.descriptor, name.stored)
+        let leaving = openWithPlaces(status, name, context)
+        defer { if let leaving { closeWithPlaces(leaving, context) } }
         let victim = nodes.table.find(inode: UInt64(status.st_ino))
         let unread = unreadableNow(status, name.parent, name.stored, context)
         noteLeaving(status, context)
         defer { durability.unsynced.movedFiles.end(by: context) }
         let held = store.removedFiles.hold(status, name.descriptor, name.stored)
         defer { store.removedFiles.giveBack(held) }
-        let target = longTarget(status, name.descriptor, name.stored)
+        let companions = companions(status, name)
         try storage.unlinkat(name.descriptor, name.stored, 0)
+        if let leaving {
+            leaving.withWriteAccess { _ in forgetPlace(of: leaving, in: name.state.id) }
+        }
         if let unread { report(unread.removed(by: .unlink, caller)) }
         noteRemoved(victim, status, name.parent, name.stored, name.descriptor)
         name.removeLongLink(names)
-        if let target { removeLongTarget(target, after: name.descriptor) }
+        if let companions { remove(companions, of: name.descriptor) }
         durability.dirt.noteChange()
+    }
+
+    /// Opens a file that is about to lose one of several names, if it has a list of places, for
+    /// `closeWithPlaces`. Nil also where it does not open: the list then stays longer, which harms
+    /// nothing.
+    private func openWithPlaces(
+        _ status: FileStatus, _ name: StoredName, _ context: WorkerContext
+    ) -> OpenFile? {
+        let nothing = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+        guard bindsPlaces, status.st_nlink > 1, status.st_mode & S_IFMT == S_IFREG,
+            (try? storage.getxattrat(
+                name.descriptor, name.stored, FilePlaces.attributeName, nothing)) != nil
+        else { return nil }
+        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
+        node.addLink(name.parent, name.stored)
+        guard let file = try? acquire(node, context).file else {
+            nodes.table.release(node, lookups: 1)
+            return nil
+        }
+        return file
+    }
+
+    private func closeWithPlaces(_ file: OpenFile, _ context: WorkerContext) {
+        let node = file.node
+        // With one name left, the header may name its directory.
+        durability.moved.note(node) { nodes.table.retain($0) }
+        release(file, context)
+        nodes.table.release(node, lookups: 1)
     }
 
     /// Notes that one of several names of a file is about to go. After a power cut the name may be
@@ -65,6 +98,7 @@ extension Volume {
         guard let node else { return }
         if node.removeLink(parent, stored) {
             names.movedNodes.drop(node) { nodes.table.release($0, lookups: 1) }
+            if bindsPlaces { durability.moved.drop(node) { nodes.table.release($0, lookups: 1) } }
         }
         // Without a name (and without a descriptor of ours) the inode's number may return as
         // another file.
@@ -120,7 +154,9 @@ extension Volume {
     func keepReachable(_ node: Node?, _ victim: StoreDescriptor, in parent: DirectoryState) {
         guard let node, node.isDirectory else { return }
         // Its attributes are bound to the ID in its record, and the record goes with the name.
-        if node.directory == nil, let record = try? backing.readRecord(victim.rawValue, node) {
+        if node.directory == nil,
+            let record = try? backing.record(in: victim.rawValue, parentID: parent.id).get()
+        {
             _ = node.adopt(DirectoryState(record: record))
         }
         node.kept = KeptDescriptor(victim, in: parent)
@@ -141,8 +177,8 @@ extension Volume {
         var leftovers: [[UInt8]] = []
         var isEmpty = true
         try storage.list(descriptor) { entry in
-            if entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { return }
-            if entry.name.starts(with: ".n".utf8) || entry.name.starts(with: ".ward-".utf8) {
+            if OwnName.isRecord(entry.name) { return }
+            if OwnName.isCompanion(entry.name) || entry.name.starts(with: ".ward-".utf8) {
                 leftovers.append(entry.name)
             } else {
                 isEmpty = false
@@ -160,7 +196,7 @@ extension Volume {
             try withOpenDirectory(directory, stored) { descriptor throws(Errno) in
                 var isEmpty = true
                 try storage.list(descriptor) { entry in
-                    if !entry.name.elementsEqual(DirectoryRecord.linkName.utf8) { isEmpty = false }
+                    if !OwnName.isRecord(entry.name) { isEmpty = false }
                 }
                 if isEmpty {
                     removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor)
@@ -174,6 +210,7 @@ extension Volume {
 
     func removeHidden(_ directory: Int32, _ hidden: String, _ victim: Int32) {
         do throws(Errno) {
+            if bindsPlaces { try? storage.unlinkat(victim, DirectoryRecord.nextLinkName, 0) }
             try storage.unlinkat(victim, DirectoryRecord.linkName, 0)
             try storage.unlinkat(directory, hidden, AT_REMOVEDIR)
         } catch {

@@ -16,14 +16,17 @@ extension Volume {
         guard [0, renameNoReplace, renameExchange].contains(flags & ~renameWhiteout),
             flags != renameExchange | renameWhiteout
         else { throw .invalidArgument }
-        try backing.withNames(
-            oldName, in: node(oldParent), to: context.nameA,
-            newName, in: node(newParent), to: context.nameB
-        ) { old, new throws(Errno) in
-            names.changes.begin()
-            defer { names.changes.end() }
-            let rename = try Rename(self, old, new, flags: flags, caller, context)
-            if !rename.isWithinOneFile { try rename.run() }
+        let isMove = bindsPlaces && oldParent != newParent
+        try names.withDirectoryMove(if: isMove) { () throws(Errno) in
+            try backing.withNames(
+                oldName, in: node(oldParent), to: context.nameA,
+                newName, in: node(newParent), to: context.nameB
+            ) { old, new throws(Errno) in
+                names.changes.begin()
+                defer { names.changes.end() }
+                let rename = try Rename(self, old, new, flags: flags, caller, context)
+                if !rename.isWithinOneFile { try rename.run() }
+            }
         }
     }
 

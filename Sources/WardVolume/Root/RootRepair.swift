@@ -17,9 +17,16 @@ package struct RootRepair: ~Copyable {
     package init(
         backingPath: String, volumeKey: borrowing SecretBytes, _ storage: any Storage
     ) throws(VolumeOpenError) {
-        let keys = try VolumeRoot.derive(volumeKey, backingPath)
         let opened = try VolumeRoot.call(backingPath, "can't be opened") { () throws(Errno) in
             try storage.openat(AT_FDCWD, backingPath, O_RDONLY | O_DIRECTORY, mode: 0)
+        }
+        let keys: VolumeKeys
+        do throws(VolumeOpenError) {
+            keys = try VolumeRoot.derive(
+                volumeKey, RootRepair.format(opened, storage), backingPath)
+        } catch {
+            storage.close(opened)
+            throw error
         }
         path = backingPath
         self.keys = keys
@@ -28,6 +35,21 @@ package struct RootRepair: ~Copyable {
     }
 
     deinit { storage.close(descriptor) }
+
+    /// The later one of the formats that the root's record and the state record name: either may be
+    /// damaged.
+    private static func format(_ descriptor: Int32, _ storage: any Storage) -> VolumeFormat {
+        let file = try? storage.openat(
+            descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        var bytes = [UInt8](repeating: 0, count: VolumeStateRecord.headBytes)
+        if let file {
+            _ = bytes.withUnsafeMutableBytes {
+                try? storage.pread(file, $0.baseAddress!, $0.count, at: 0)
+            }
+            storage.close(file)
+        }
+        return max(VolumeRoot.format(descriptor, storage), VolumeStateRecord.format(of: bytes))
+    }
 
     /// Returns the fault of the root's directory record; nil where it is sound.
     package func recordProblem() throws(VolumeOpenError) -> String? {
@@ -52,7 +74,9 @@ package struct RootRepair: ~Copyable {
                 directoryID: keys.rootID, protectionClass: protectionClass)
             try? storage.unlinkat(descriptor, staging, 0)
             try storage.symlinkat(
-                target: record.linkTarget(macKey: keys.records), descriptor, staging)
+                target: record.linkTarget(
+                    macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent)),
+                descriptor, staging)
             try storage.renameat(
                 descriptor, staging, descriptor, DirectoryRecord.linkName, flags: 0)
             try storage.fsync(descriptor)
@@ -69,7 +93,8 @@ package struct RootRepair: ~Copyable {
         try VolumeRoot.call(path, "the state record can't be written") { () throws(Errno) in
             try VolumeRoot.writeState(
                 VolumeStateRecord(
-                    isInUse: false, epoch: VolumeStateRecord.unknownEpoch, doubtful: []),
+                    format: keys.format, isInUse: false, epoch: VolumeStateRecord.unknownEpoch,
+                    doubtful: []),
                 descriptor, keys, storage)
         }
     }

@@ -5,6 +5,8 @@ import WardSystem
 /// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string
 /// each). They stay in memory while the volume is mounted: listing works before the first unlock.
 package final class VolumeKeys: Sendable {
+    /// The format of the structures that the keys protect.
+    package let format: VolumeFormat
     /// AES-256-GCM-SIV for names.
     package let names: NameCipher
     /// AES-256-GCM for targets of symbolic links.
@@ -17,13 +19,20 @@ package final class VolumeKeys: Sendable {
     package let headers: SecretBytes
     /// HMAC key of directory records.
     package let records: SecretBytes
+    /// HMAC key of the lists of a file's directories (`FilePlaces`).
+    let places: SecretBytes
+    /// HMAC key of permits for symbolic links (`LinkPermit`).
+    let linkPermits: SecretBytes
     /// HMAC key of the state record.
     let state: SecretBytes
     /// The directory ID of the root.
     package let rootID: [UInt8]
 
     /// Derives all keys. Throws where no memory can be locked.
-    package init(volumeKey: borrowing SecretBytes) throws(CryptoError) {
+    package init(
+        volumeKey: borrowing SecretBytes, format: VolumeFormat
+    ) throws(CryptoError) {
+        self.format = format
         names = NameCipher(
             try AEADContext(
                 .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names")))
@@ -36,9 +45,23 @@ package final class VolumeKeys: Sendable {
             from: volumeKey, info: "ward extended attribute names")
         headers = try KeyDerivation.derive(from: volumeKey, info: "ward file headers")
         records = try KeyDerivation.derive(from: volumeKey, info: "ward directory records")
+        places = try KeyDerivation.derive(from: volumeKey, info: "ward file places")
+        linkPermits = try KeyDerivation.derive(from: volumeKey, info: "ward link permits")
         state = try KeyDerivation.derive(from: volumeKey, info: "ward volume state")
         let root = try KeyDerivation.derive(
             from: volumeKey, info: "ward root directory", count: 16)
         rootID = root.withUnsafeBytes { [UInt8]($0) }
+    }
+}
+
+extension VolumeKeys {
+    /// The parent's ID as directory records take it: nil in format 1, which binds to no parent.
+    package func parentID(_ id: [UInt8]) -> [UInt8]? { format == .version1 ? nil : id }
+
+    /// The names under which a directory's record is looked for, in this order. The second one is
+    /// there while the directory moves, and where a power cut came into a move.
+    package var recordNames: [String] {
+        format == .version1
+            ? [DirectoryRecord.linkName] : [DirectoryRecord.linkName, DirectoryRecord.nextLinkName]
     }
 }

@@ -18,9 +18,9 @@ extension VolumeRoot {
     static func examineCopy(
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage
     ) throws(VolumeOpenError) -> CopyStanding {
-        let keys = try derive(volumeKey, path)
         let descriptor = try openRoot(path, storage)
         defer { storage.close(descriptor) }
+        let keys = try derive(volumeKey, format(descriptor, storage), path)
         let record = try readRecord(descriptor, path, keys, storage)
         guard record.directoryID == keys.rootID else {
             throw VolumeOpenError(
@@ -46,15 +46,15 @@ extension VolumeRoot {
     static func acceptCopyInUse(
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage
     ) throws(VolumeOpenError) {
-        let keys = try derive(volumeKey, path)
         let descriptor = try openRoot(path, storage)
         defer { storage.close(descriptor) }
+        let keys = try derive(volumeKey, format(descriptor, storage), path)
         let before = try? readState(descriptor, path, keys, storage)
         // An earlier adoption did this, and was interrupted later.
         if let before, !before.isInUse, before.doubtful == [0...before.epoch] { return }
         try call(path, "the state record can't be written") { () throws(Errno) in
             try writeState(
-                before?.ofCopyInUse() ?? .ofUnknownCopy, descriptor, keys, storage)
+                before?.ofCopyInUse() ?? .ofUnknownCopy(keys.format), descriptor, keys, storage)
         }
     }
 

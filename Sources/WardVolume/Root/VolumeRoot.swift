@@ -21,7 +21,6 @@ enum VolumeRoot {
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage, readOnly: Bool,
         isCopy: Bool = false
     ) throws(VolumeOpenError) -> Opened {
-        let keys = try derive(volumeKey, path)
         let descriptor = try call(path, "can't be opened") { () throws(Errno) in
             try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
         }
@@ -34,6 +33,7 @@ enum VolumeRoot {
         let status = try call(path, "can't be examined") { () throws(Errno) in
             try storage.fstat(descriptor)
         }
+        let keys = try derive(volumeKey, format(descriptor, storage), path)
         let record = try readRecord(descriptor, path, keys, storage)
         guard record.directoryID == keys.rootID else {
             throw VolumeOpenError(
@@ -55,8 +55,9 @@ enum VolumeRoot {
                 // by what is on the disk.
                 if state.isInUse { try storage.syncfs(descriptor) }
                 try writeState(
-                    VolumeStateRecord(isInUse: true, epoch: epoch, doubtful: doubtful), descriptor,
-                    keys, storage)
+                    VolumeStateRecord(
+                        format: keys.format, isInUse: true, epoch: epoch, doubtful: doubtful),
+                    descriptor, keys, storage)
             }
         }
         keep = true
@@ -66,21 +67,22 @@ enum VolumeRoot {
     }
 
     static func create(
-        _ path: String, volumeKey: borrowing SecretBytes, defaultClass: ProtectionClass,
-        storage: any Storage
+        _ path: String, volumeKey: borrowing SecretBytes, format: VolumeFormat,
+        defaultClass: ProtectionClass, storage: any Storage
     ) throws(VolumeOpenError) {
-        let keys = try derive(volumeKey, path)
+        let keys = try derive(volumeKey, format, path)
         try call(path, "the root can't be written") { () throws(Errno) in
             let descriptor = try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
             defer { storage.close(descriptor) }
             try writeFile("README", readme, descriptor, storage)
             let record = DirectoryRecord(directoryID: keys.rootID, protectionClass: defaultClass)
             try storage.symlinkat(
-                target: record.linkTarget(macKey: keys.records), descriptor,
-                DirectoryRecord.linkName)
+                target: record.linkTarget(
+                    macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent)),
+                descriptor, DirectoryRecord.linkName)
             try writeState(
-                VolumeStateRecord(isInUse: false, epoch: 0, doubtful: []), descriptor, keys, storage
-            )
+                VolumeStateRecord(format: format, isInUse: false, epoch: 0, doubtful: []),
+                descriptor, keys, storage)
             try storage.fsync(descriptor)
         }
     }
@@ -155,6 +157,17 @@ enum VolumeRoot {
         }
     }
 
+    /// The format that the root's directory record names. It is right where the record then
+    /// authenticates under the keys of this format.
+    static func format(_ descriptor: Int32, _ storage: any Storage) -> VolumeFormat {
+        withUnsafeTemporaryAllocation(byteCount: 256, alignment: 1) { buffer in
+            let count = try? storage.readlinkat(
+                descriptor, DirectoryRecord.linkName, buffer.baseAddress!, buffer.count)
+            return DirectoryRecord.format(
+                ofRoot: String(decoding: buffer.prefix(count ?? 0), as: UTF8.self))
+        }
+    }
+
     static func readRecord(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> DirectoryRecord {
@@ -173,8 +186,8 @@ enum VolumeRoot {
         }
         do throws(FormatError) {
             return try DirectoryRecord(
-                linkTarget: String(decoding: target[0..<count], as: UTF8.self), macKey: keys.records
-            )
+                linkTarget: String(decoding: target[0..<count], as: UTF8.self),
+                macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent))
         } catch {
             throw VolumeOpenError(openCode(error), path: place, error.description)
         }
@@ -196,7 +209,11 @@ enum VolumeRoot {
             return [UInt8](bytes[0..<count])
         }
         do throws(FormatError) {
-            return try VolumeStateRecord(reading: bytes, macKey: keys.state)
+            let record = try VolumeStateRecord(reading: bytes, macKey: keys.state)
+            guard record.format == keys.format else {
+                throw FormatError(.malformed, "state record: of another version than the root")
+            }
+            return record
         } catch {
             throw VolumeOpenError(openCode(error), path: place, error.description)
         }
@@ -207,10 +224,10 @@ enum VolumeRoot {
     }
 
     static func derive(
-        _ volumeKey: borrowing SecretBytes, _ path: String
+        _ volumeKey: borrowing SecretBytes, _ format: VolumeFormat, _ path: String
     ) throws(VolumeOpenError) -> VolumeKeys {
         do throws(CryptoError) {
-            return try VolumeKeys(volumeKey: volumeKey)
+            return try VolumeKeys(volumeKey: volumeKey, format: format)
         } catch {
             throw VolumeOpenError(
                 .system(.noMemory), path: path,
@@ -259,13 +276,24 @@ extension Volume {
         VolumeRoot.isUnfinished(descriptor, names)
     }
 
+    /// The format of the volume in a backing directory, as its root's record names it. Nothing is
+    /// authenticated: records of another format than the volume's are refused later.
+    public static func format(ofBackingPath path: String) -> VolumeFormat {
+        guard let root = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY) else {
+            return .version1
+        }
+        return VolumeRoot.format(root.rawValue, PosixStorage())
+    }
+
     /// Makes the root of a new volume in the existing directory `backingPath`: directory record
     /// with `defaultClass`, state record, README. The caller makes the keybag.
     public static func create(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        defaultClass: ProtectionClass, storage: any Storage = PosixStorage()
+        format: VolumeFormat = .version1, defaultClass: ProtectionClass,
+        storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         try VolumeRoot.create(
-            backingPath, volumeKey: volumeKey, defaultClass: defaultClass, storage: storage)
+            backingPath, volumeKey: volumeKey, format: format, defaultClass: defaultClass,
+            storage: storage)
     }
 }

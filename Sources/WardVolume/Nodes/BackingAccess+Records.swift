@@ -1,0 +1,120 @@
+import Glibc
+import WardFormat
+import WardSystem
+
+// Records of directories.
+extension BackingAccess {
+    /// Reads the record of a directory, by its name's parent. Looks again while names change: a
+    /// rename changes the record, and the node a little later. Throws `EIO`, with an event, where
+    /// there is no valid record.
+    func readRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> DirectoryRecord {
+        var attempt = 0
+        while true {
+            attempt += 1
+            let quiet = names.changes.quietState
+            switch try record(in: descriptor, parentID: try parentID(of: node)) {
+            case .success(let record): return record
+            case .failure(let error):
+                if names.changes.isQuiet(since: quiet) || attempt == BackingAccess.mostAttempts {
+                    throw damaged(names.path(of: node), error)
+                }
+                usleep(100)
+            }
+        }
+    }
+
+    func damaged(_ path: String, _ error: FormatError) -> Errno {
+        reporter.report(.integrityFailure(path: path, reason: error.description))
+        return .ioError
+    }
+
+    /// The ID of the directory that has the node's name; `noParent` for the root, and in format 1,
+    /// where records know no parent.
+    package func parentID(of node: Node) throws(Errno) -> [UInt8] {
+        guard keys.format >= .version2, node !== root else { return DirectoryRecord.noParent }
+        if let link = node.link { return try directoryState(of: link.parent).id }
+        guard let kept = node.kept else { throw .staleNFSFileHandle }
+        return kept.directory.id
+    }
+
+    /// Reads the record of a directory, or the second one that a move left. The failure is the
+    /// first one's.
+    func record(
+        in descriptor: Int32, parentID: [UInt8]
+    ) throws(Errno) -> Result<DirectoryRecord, FormatError> {
+        let first = try record(named: DirectoryRecord.linkName, descriptor, parentID)
+        guard case .failure(let error) = first, keys.format >= .version2,
+            error.code != .newerVersion
+        else { return first }
+        let next = try record(named: DirectoryRecord.nextLinkName, descriptor, parentID)
+        guard case .success = next else { return first }
+        // A power cut came into the move. A mover at work does the same.
+        if !store.isReadOnly, !names.changes.areUnderWay {
+            try? storage.renameat(
+                descriptor, DirectoryRecord.nextLinkName, descriptor, DirectoryRecord.linkName,
+                flags: 0)
+        }
+        return next
+    }
+
+    private func record(
+        named name: String, _ descriptor: Int32, _ parentID: [UInt8]
+    ) throws(Errno) -> Result<DirectoryRecord, FormatError> {
+        var target = [UInt8](repeating: 0, count: 256)
+        do throws(Errno) {
+            let count = try target.withUnsafeMutableBufferPointer { out throws(Errno) in
+                try storage.readlinkat(descriptor, name, out.baseAddress!, out.count)
+            }
+            target.removeLast(256 - count)
+        } catch .noSuchFileOrDirectory {
+            return .failure(FormatError(.notRecognised, "the directory has no record"))
+        }
+        return Result { () throws(FormatError) in
+            try DirectoryRecord(
+                linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records,
+                parentID: keys.parentID(parentID))
+        }
+    }
+
+    /// Whether an open directory has a record for the place of its node, the second one of a move
+    /// included.
+    package func hasRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> Bool {
+        let found = try record(in: descriptor, parentID: try parentID(of: node))
+        return (try? found.get()) != nil
+    }
+
+    /// Whether the record of the directory with this stored name names `parentID` as its parent.
+    func directoryBelongs(
+        _ stored: UnsafePointer<CChar>, in directory: Int32, _ parentID: [UInt8]
+    ) throws(Errno) -> Bool {
+        let descriptor = try storage.openat(
+            directory, stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
+        defer { storage.close(descriptor) }
+        return (try? record(in: descriptor, parentID: parentID).get()) != nil
+    }
+
+    /// Makes a directory record under a hidden name, for `placeRecord`. Returns that name.
+    /// `parentID`: that of the directory's parent. `directoryMoves` is held, shared, where programs
+    /// know the directory.
+    func stageRecord(
+        _ record: DirectoryRecord, in directory: Int32, parentID: [UInt8]
+    ) throws(Errno) -> String {
+        let hidden = store.staging.next()
+        try storage.symlinkat(
+            target: record.linkTarget(
+                macKey: keys.records, parentID: keys.parentID(parentID)), directory, hidden)
+        return hidden
+    }
+
+    /// Puts a staged record in the place of the old one, or takes it away if that fails. Does not
+    /// sync. The directory's `recordLock` is held where programs know the directory.
+    func placeRecord(_ hidden: String, in directory: Int32) throws(Errno) {
+        do throws(Errno) {
+            try storage.renameat(
+                directory, hidden, directory, DirectoryRecord.linkName, flags: 0)
+        } catch {
+            try? storage.unlinkat(directory, hidden, 0)
+            throw error
+        }
+    }
+}

@@ -1,0 +1,229 @@
+import Glibc
+import WardFormat
+import WardSystem
+import WardVolume
+
+/// A file, directory or link whose name opens, in a directory where it does not belong.
+struct Misplaced: Sendable {
+    let parent: Node
+    /// Zero-terminated.
+    let stored: [CChar]
+    let inode: UInt64
+    let type: mode_t
+    let linkCount: UInt64
+    /// The ID of the directory where it belongs.
+    let homeID: [UInt8]
+}
+
+// Files, directories and links that a person without the keys moved to another directory (format
+// 2). They are resolved when every directory is known.
+extension VolumeCheck {
+    // MARK: Finding
+
+    /// Whether a file's name is in a directory where the file does not belong. Notes it then.
+    func isMisplaced(_ task: FileTask, _ status: FileStatus, _ descriptor: Int32) -> Bool {
+        guard volume.bindsPlaces, let state = task.parent.directory else { return false }
+        // A file that does not open now is told of later.
+        guard let home = try? volume.home(ofFile: task.stored, in: descriptor, state.id) else {
+            if status.st_nlink > 1 {
+                tally.withLock { _ = $0.links.placed.insert(task.inode) }
+            }
+            return false
+        }
+        note(
+            Misplaced(
+                parent: task.parent, stored: task.stored, inode: task.inode, type: S_IFREG,
+                linkCount: UInt64(status.st_nlink), homeID: home))
+        return true
+    }
+
+    /// Whether a directory without a sound record is one that belongs elsewhere. Notes it then.
+    func isMisplaced(_ bad: BadRecord, _ descriptor: Int32) throws(Errno) -> Bool {
+        guard volume.bindsPlaces, let link = bad.node.link else { return false }
+        let known = tally.withLock { Array($0.directories.keys) }
+        for id in known {
+            guard case .sound = try recordOnDisk(descriptor, parentID: id) else { continue }
+            note(
+                Misplaced(
+                    parent: link.parent, stored: link.name, inode: bad.node.inode, type: S_IFDIR,
+                    linkCount: 1, homeID: id))
+            return true
+        }
+        return false
+    }
+
+    /// Whether a link that does not authenticate belongs elsewhere. Notes it then.
+    func isMisplacedLink(
+        _ stored: [CChar], _ status: FileStatus, _ parent: Node, _ descriptor: Int32
+    ) throws(Errno) -> Bool {
+        guard volume.bindsPlaces else { return false }
+        tally.withLock {
+            $0.badLinks.append(
+                BadLink(
+                    parent: parent, stored: stored, inode: UInt64(status.st_ino),
+                    linkCount: UInt64(status.st_nlink)))
+        }
+        return true
+    }
+
+    /// The ID of the directory that a link was made in, by the stored target; nil for a damaged
+    /// one.
+    func origin(ofLink target: [UInt8]) -> [UInt8]? {
+        guard volume.bindsPlaces else { return nil }
+        let known = tally.withLock { Array($0.directories.keys) }
+        return known.first { volume.isTarget(target, ofOrigin: $0) }
+    }
+
+    private func note(_ misplaced: Misplaced) {
+        tally.withLock { $0.misplaced.append(misplaced) }
+    }
+
+    // MARK: Resolving
+
+    func resolvePlaces() {
+        resolveLinks()
+        var waiting = tally.withLock { tally in
+            defer { tally.misplaced = [] }
+            return tally.misplaced
+        }
+        while let next = waiting.popLast() {
+            if shouldStop() { return }
+            let partner = partner(of: next, among: &waiting)
+            do throws(Errno) {
+                try resolve(next, partner)
+            } catch {
+                if !isGone(error, next.inode, next.parent, next.stored) {
+                    note(unreachable: volume.path(of: next.stored, in: next.parent), error)
+                }
+            }
+        }
+    }
+
+    /// Takes the one that was exchanged with `misplaced` out of the list. Nil where several could
+    /// be.
+    private func partner(
+        of misplaced: Misplaced, among waiting: inout [Misplaced]
+    ) -> Misplaced? {
+        func crosses(_ one: Misplaced, _ other: Misplaced) -> Bool {
+            one.parent.directory?.id == other.homeID && other.parent.directory?.id == one.homeID
+        }
+        let partners = waiting.indices.filter { crosses(waiting[$0], misplaced) }
+        guard partners.count == 1, !waiting.contains(where: { crosses($0, waiting[partners[0]]) })
+        else { return nil }
+        return waiting.remove(at: partners[0])
+    }
+
+    private func resolve(_ misplaced: Misplaced, _ partner: Misplaced?) throws(Errno) {
+        let directory = try volume.backing.directoryDescriptor(of: misplaced.parent)
+        let status = try volume.storage.fstatat(directory.rawValue, misplaced.stored)
+        guard UInt64(status.st_ino) == misplaced.inode else { return }
+        let (home, isPlaced) = tally.withLock { tally in
+            (tally.directories[misplaced.homeID], tally.links.placed.contains(misplaced.inode))
+        }
+        let path = volume.path(of: misplaced.stored, in: misplaced.parent)
+        var finding = CheckFinding(
+            .place, path: path, problem: "it belongs in another directory", remedy: "")
+        if let home { finding.problem = "it belongs in \(volume.path(of: home))" }
+        if let partner {
+            let other = volume.path(of: partner.stored, in: partner.parent)
+            finding.problem += ": exchanged with \(other)"
+            finding.remedy = "both are put back"
+            noteContent(of: misplaced)
+            noteContent(of: partner)
+            add(finding) { () throws(Errno) in
+                try nameRepair.exchange(
+                    (misplaced.inode, misplaced.parent, misplaced.stored),
+                    (partner.inode, partner.parent, partner.stored))
+                walkAgain(misplaced)
+                walkAgain(partner)
+                return nil
+            }
+        } else if misplaced.linkCount > 1, isPlaced {
+            finding.problem += ", where it has another name"
+            finding.remedy = "this name is moved to the quarantine"
+            add(finding) { () throws(Errno) in
+                let note = ["name of a file: \(backingPath(misplaced.parent, misplaced.stored))"]
+                let kept = try quarantine.move(directory.rawValue, misplaced.stored, note)
+                nameRepair.forget(misplaced.parent, misplaced.stored, status)()
+                return kept
+            }
+        } else if let home {
+            let name = "recovered-\(misplaced.inode)"
+            finding.remedy = "moved back to \(volume.path(of: home)), called \(name)"
+            noteContent(of: misplaced)
+            add(finding) { () throws(Errno) in
+                let stored = try nameRepair.storedName(name, in: home)
+                try contexts.withTyped { context throws(Errno) in
+                    try nameRepair.move(
+                        inode: misplaced.inode, type: misplaced.type, from: misplaced.parent,
+                        misplaced.stored, to: home, stored, context)
+                }
+                walkAgain(misplaced)
+                return nil
+            }
+        } else {
+            finding.remedy = "left where it is"
+            finding.outcome = .left("the directory where it belongs is not in the volume")
+            add(finding)
+        }
+    }
+
+    /// Without a repair the content of a directory is not examined.
+    private func noteContent(of misplaced: Misplaced) {
+        guard !isRepairing, misplaced.type == S_IFDIR else { return }
+        let path = volume.path(of: misplaced.stored, in: misplaced.parent)
+        tally.withLock {
+            $0.report.unreachable.append("\(path): what is in it, before it is put back")
+        }
+    }
+
+    /// A directory that was put back is examined with the next ones.
+    private func walkAgain(_ misplaced: Misplaced) {
+        guard misplaced.type == S_IFDIR else { return }
+        tally.withLock { tally in
+            let node = tally.retained.first { $0.inode == misplaced.inode && $0.isDirectory }
+            if let node { tally.opened.append(node) }
+        }
+    }
+
+    // MARK: Links
+
+    private func resolveLinks() {
+        let bad = tally.withLock { tally in
+            defer { tally.badLinks = [] }
+            return tally.badLinks
+        }
+        for link in bad {
+            if shouldStop() { return }
+            do throws(Errno) {
+                try resolve(link)
+            } catch {
+                if !isGone(error, link.inode, link.parent, link.stored) {
+                    note(unreachable: volume.path(of: link.stored, in: link.parent), error)
+                }
+            }
+        }
+    }
+
+    private func resolve(_ link: BadLink) throws(Errno) {
+        let directory = try volume.backing.directoryDescriptor(of: link.parent)
+        let target = try volume.storedLink(directory.rawValue, link.stored)
+        guard let origin = origin(ofLink: target) else {
+            let status = try volume.storage.fstatat(directory.rawValue, link.stored)
+            return addDamagedLink(link.stored, status, link.parent, directory.rawValue)
+        }
+        note(
+            Misplaced(
+                parent: link.parent, stored: link.stored, inode: link.inode, type: S_IFLNK,
+                linkCount: link.linkCount, homeID: origin))
+    }
+}
+
+/// A symbolic link whose target does not authenticate in its directory.
+struct BadLink: Sendable {
+    let parent: Node
+    /// Zero-terminated.
+    let stored: [CChar]
+    let inode: UInt64
+    let linkCount: UInt64
+}
