@@ -71,7 +71,11 @@ extension VolumeCheck {
     func origin(ofLink target: [UInt8]) -> [UInt8]? {
         guard volume.bindsPlaces else { return nil }
         let known = tally.withLock { Array($0.directories.keys) }
-        return known.first { volume.isTarget(target, ofOrigin: $0) }
+        return known.first {
+            volume.isTarget(target, ofOrigin: $0) { file in
+                tally.withLock { _ = $0.longNames.targets.insert(file) }
+            }
+        }
     }
 
     private func note(_ misplaced: Misplaced) {
@@ -158,6 +162,7 @@ extension VolumeCheck {
                         inode: misplaced.inode, type: misplaced.type, from: misplaced.parent,
                         misplaced.stored, to: home, stored, context)
                 }
+                nameRepair.removeLongLink(misplaced.parent, misplaced.stored)
                 walkAgain(misplaced)
                 return nil
             }
@@ -208,7 +213,8 @@ extension VolumeCheck {
     private func resolve(_ link: BadLink) throws(Errno) {
         let directory = try volume.backing.directoryDescriptor(of: link.parent)
         let target = try volume.storedLink(directory.rawValue, link.stored)
-        guard let origin = origin(ofLink: target) else {
+        let directoryID = try volume.backing.directoryState(of: link.parent).id
+        guard let origin = origin(ofLink: target), origin != directoryID else {
             let status = try volume.storage.fstatat(directory.rawValue, link.stored)
             return addDamagedLink(link.stored, status, link.parent, directory.rawValue)
         }

@@ -235,7 +235,7 @@ public final class VolumeCheck: Sendable {
     private func checkLongTargets(_ names: [String], _ walk: VolumeWalk) {
         let (isComplete, named) = tally.withLock { tally in
             let hidesNames = tally.report.findings.contains {
-                [.root, .record, .name].contains($0.kind)
+                [.root, .record, .name, .place].contains($0.kind)
             }
             return (tally.report.isComplete && !hidesNames, tally.longNames.targets)
         }

@@ -2,6 +2,7 @@ import Glibc
 import Testing
 import WardFormat
 import WardSystem
+import WardVolumeCheck
 
 @testable import WardSimulatedStorage
 @testable import WardVolume
@@ -97,6 +98,40 @@ import WardSystem
         }
     }
 
+    @Test("the check puts back what was exchanged, and takes a further name away")
+    func repair() throws {
+        let world = try World(pageBytes: 4096)
+        for kind in Self.kinds {
+            for other in Self.kinds {
+                var image = world.image
+                let (one, two) = (image.name(world, "/a", kind), image.name(world, "/b", other))
+                let inode = one.inode(image)
+                image.inodes[one.directory]!.entries[one.name] = two.inode(image)
+                image.inodes[two.directory]!.entries[two.name] = inode
+                let exchanged = try world.repaired(image, "\(kind) and \(other) exchanged")
+                #expect(exchanged == world.honest.sight, "\(kind) and \(other) exchanged")
+
+                image = world.image
+                image.inodes[two.directory]!.entries[two.name] = inode
+                // A directory has one name, so the first one goes.
+                if image.inodes[inode]!.mode & S_IFMT == S_IFDIR {
+                    image.inodes[one.directory]!.entries[one.name] = nil
+                }
+                var expected = world.honest.sight.filter { !$0.key.hasPrefix("/b/\(other)") }
+                for (path, content) in world.honest.sight
+                where path.hasPrefix("/b/\(other) ") { expected[path] = content }
+                let found = try world.repaired(image, "\(kind) under \(other)").filter {
+                    !$0.key.contains("recovered-")
+                }
+                let isDirectory = kind.hasSuffix("directory")
+                for (path, content) in expected
+                where !isDirectory || !path.hasPrefix("/a/\(kind)") {
+                    #expect(found[path] == content, "\(kind) under \(other): \(path)")
+                }
+            }
+        }
+    }
+
     /// The old place of a moved file ends with the durable point after the move.
     @Test("what a program moved, put back where it was")
     func putBack() throws {
@@ -180,6 +215,29 @@ import WardSystem
 
         func look(at image: DiskImage) throws -> (sight: [String: String], problems: [String]) {
             try World.look(at: image, keys)
+        }
+
+        /// The content after repairs that leave nothing to do.
+        func repaired(_ image: DiskImage, _ what: String) throws -> [String: String] {
+            let disk = SimulatedDisk(image)
+            let volume = try CrashVolume(keys, on: disk)
+            // The long target of a link that an attack removed is taken away once all links are
+            // where they belong.
+            for run in 0..<3 {
+                let report = VolumeCheck(volume.volume, repairs: true, name: "now", threads: 1)
+                    .run()
+                let isExpected =
+                    switch run {
+                    case 0: report.findings.contains { $0.kind == .place }
+                    case 1: report.findings.allSatisfy { $0.kind == .leftover }
+                    default: report.findings.isEmpty
+                    }
+                #expect(isExpected, "\(what), run \(run): \(report.findings)")
+                #expect(
+                    report.isComplete && report.repaired == report.findings.count, "\(what)")
+            }
+            try volume.volume.close()
+            return try look(at: disk.image).sight
         }
 
         /// The content by each path: a hexadecimal text, "EIO", or the type.

@@ -114,15 +114,19 @@ package struct NameRepair: Sendable {
         let node = volume.nodes.table.find(inode: UInt64(status.st_ino))
         volume.noteRemoved(node, status, parent, stored)
         volume.durability.dirt.noteChange()
-        return { [volume] in
-            if stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
-                let descriptor = try? volume.backing.directoryDescriptor(of: parent)
-            {
-                volume.names.longNames.withWriteLock {
-                    volume.names.removeLongLink(descriptor.rawValue, stored)
-                }
-            }
+        return { [self] in
+            removeLongLink(parent, stored)
             if let plain { volume.kernel?.invalidateName(plain, in: parent.kernelID(volume)) }
+        }
+    }
+
+    /// Removes the other half of a long name that is gone. No lock is held.
+    package func removeLongLink(_ parent: Node, _ stored: [CChar]) {
+        guard stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
+            let descriptor = try? volume.backing.directoryDescriptor(of: parent)
+        else { return }
+        volume.names.longNames.withWriteLock {
+            volume.names.removeLongLink(descriptor.rawValue, stored)
         }
     }
 

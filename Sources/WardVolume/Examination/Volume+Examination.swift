@@ -132,6 +132,11 @@ extension Volume {
     /// Makes changed attributes durable. `descriptor`: the node's backing file, open for a check.
     package func syncAttributes(of node: Node, _ descriptor: Int32) throws(Errno) {
         guard let file = node.file else { return try storage.fsync(descriptor) }
+        try syncAttributes(of: file)
+    }
+
+    /// Makes changed attributes of an open file durable.
+    func syncAttributes(of file: OpenFile) throws(Errno) {
         let failures = file.syncs.failures
         try sync(file, dataOnly: false)
         if file.syncs.failures != failures { throw file.syncs.lastFailure }
@@ -159,9 +164,14 @@ extension Volume {
         }
     }
 
-    /// Whether a link that was made in the directory with this ID has this stored target.
-    package func isTarget(_ stored: [UInt8], ofOrigin directoryID: [UInt8]) -> Bool {
-        linkContent(stored, origin: directoryID) != nil
+    /// Whether a link that was made in the directory with this ID has this stored target. Calls
+    /// `onLongTarget` as `isSoundTarget` does.
+    package func isTarget(
+        _ stored: [UInt8], ofOrigin directoryID: [UInt8], onLongTarget: (String) -> Void
+    ) -> Bool {
+        guard let content = linkContent(stored, origin: directoryID) else { return false }
+        if case .long(let long) = content { onLongTarget(long.fileName) }
+        return true
     }
 
     // MARK: Epochs

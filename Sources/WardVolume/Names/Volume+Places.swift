@@ -115,22 +115,21 @@ extension Volume {
     /// all places stay. Throws `EXDEV` where the store has no attributes, `EMLINK` where the list
     /// is full. The caller has write access.
     func permit(
-        _ header: FileHeader, in directoryID: [UInt8], keeping present: [UInt8]?,
-        _ descriptor: Int32
+        _ header: FileHeader, in directoryID: [UInt8], keeping present: [UInt8]?, _ file: OpenFile
     ) throws(Errno) {
         if header.directoryID == directoryID { return }
-        let before = try places(of: header, .descriptor(descriptor))?.directoryIDs ?? []
+        let before = try places(of: header, .descriptor(file.descriptor))?.directoryIDs ?? []
         // A place of the past ends here.
         let kept = present.map { before.contains($0) ? [$0] : [] } ?? before
         guard let new = FilePlaces(directoryIDs: kept + [directoryID]) else {
             throw .tooManyLinks
         }
         do throws(Errno) {
-            try put(new, of: header, descriptor)
+            try put(new, of: header, file.descriptor)
         } catch .notSupported {
             throw .improperLink
         }
-        if !store.traits.keepsOrder { try storage.fsync(descriptor) }
+        if !store.traits.keepsOrder { try syncAttributes(of: file) }
     }
 
     private func put(

@@ -115,8 +115,7 @@ extension Volume {
             }
             if let header = file.header {
                 try permit(
-                    header, in: target.id, keeping: keepsOthers ? nil : leaving?.id,
-                    file.descriptor)
+                    header, in: target.id, keeping: keepsOthers ? nil : leaving?.id, file)
             }
             try body()
             if keepsOthers {
