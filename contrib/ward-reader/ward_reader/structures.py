@@ -22,6 +22,10 @@ def integer(data, at, count):
     return int.from_bytes(data[at:at + count], "little")
 
 
+#: The ID of the root's parent, which the root does not have (§6).
+NO_PARENT = bytes(16)
+
+
 class VolumeKeys:
     """Everything that is derived from the volume key (§3)."""
 
@@ -35,6 +39,8 @@ class VolumeKeys:
         self.attribute_names = derive(b"ward extended attribute names")
         self.headers = derive(b"ward file headers")
         self.records = derive(b"ward directory records")
+        self.places = derive(b"ward file places")
+        self.link_permits = derive(b"ward link permits")
         self.state = derive(b"ward volume state")
         self.root_id = derive(b"ward root directory", 16)
 
@@ -53,16 +59,16 @@ class FileHeader:
     BYTES = 256
 
     @classmethod
-    def read(cls, data, mac_key):
+    def read(cls, data, mac_key, volume_format):
         if data[:8] != b"WARDFILE":
             raise FormatError(FormatError.NOT_RECOGNISED, "header: no magic number")
         version = integer(data, 8, 2)
-        if version > 1:
+        if version > volume_format:
             raise FormatError(FormatError.NEWER_VERSION, f"header: version {version}")
         if not same(data[224:256], hmac(mac_key, data[:224])):
             raise FormatError(FormatError.AUTHENTICATION_FAILED, "header: the MAC does not match")
         protection_class, flags, key_bytes = data[12], data[13], integer(data, 14, 2)
-        if (version != 1 or integer(data, 10, 2) != 256 or protection_class not in CLASS_NAMES or flags > 1
+        if (version != volume_format or integer(data, 10, 2) != 256 or protection_class not in CLASS_NAMES or flags > 1
                 or key_bytes not in (0, 72 if protection_class == 2 else 40)
                 or any(data[48 + key_bytes:224])):
             raise malformed("header: impossible field")
@@ -175,8 +181,12 @@ class DirectoryRecord:
     #: No item in it gets a class above C from now on. A reader need not care.
     is_synchronised: bool
 
+    #: The version of records that are bound to the directory above: those of format 2.
+    BOUND = 3
+
     @classmethod
-    def read(cls, target, mac_key):
+    def read(cls, target, mac_key, parent_id=None):
+        """`parent_id`: in format 2 the ID of the directory above, `NO_PARENT` for the root; None in format 1."""
         what = "directory record"
         try:
             data = from_base64url(target, what)
@@ -185,14 +195,69 @@ class DirectoryRecord:
         if len(data) != 36:
             raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: not 36 bytes of base64url")
         version, protection_class, flags = data[0], data[1], data[2]
-        if version > 2:
+        if version > cls.BOUND:
             raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
-        if not same(data[20:], hmac(mac_key, data[:20])[:16]):
-            raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
-        # Records with a flag have version 2, records without one have version 1.
-        if version == 0 or protection_class not in CLASS_NAMES or flags != version - 1 or data[3]:
+        is_bound = version == cls.BOUND
+        parent = parent_id if is_bound and parent_id is not None else b""
+        if not same(data[20:], hmac(mac_key, parent + data[:20])[:16]):
+            raise FormatError(FormatError.AUTHENTICATION_FAILED,
+                              f"{what}: the MAC does not match" + (", or the directory belongs in another one" if parent else ""))
+        if is_bound != (parent_id is not None):
+            raise malformed(f"{what}: version {version}, in a volume of the other format")
+        # Of format 1, records with a flag have version 2, records without one have version 1.
+        if version == 0 or protection_class not in CLASS_NAMES or data[3] or (flags > 1 if is_bound else flags != version - 1):
             raise malformed(f"{what}: impossible field")
         return cls(data[4:20], protection_class, flags == 1)
+
+    @classmethod
+    def format_of_root(cls, target):
+        """The format of the volume whose root has this record; the record alone says it (§10)."""
+        try:
+            return 2 if from_base64url(target, "directory record")[:1] == bytes([cls.BOUND]) else 1
+        except FormatError:
+            return 1
+
+
+# --- Places of files (§6.1) --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Places:
+    """The directories in which a file belongs, beside the one in its header."""
+
+    directory_ids: list
+
+    ATTRIBUTE = b"user.ward.places"
+    MOST = 240
+
+    @classmethod
+    def read(cls, value, file_id, mac_key):
+        what = "list of places"
+        if len(value) < 20:
+            raise malformed(f"{what}: too short")
+        if value[0] > 1:
+            raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {value[0]}")
+        if not same(value[-16:], hmac(mac_key, file_id + value[:-16])[:16]):
+            raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
+        count = integer(value, 2, 2)
+        if value[0] != 1 or value[1] or not 1 <= count <= cls.MOST or len(value) != 4 + 16 * count + 16:
+            raise malformed(f"{what}: impossible field")
+        return cls([value[at:at + 16] for at in range(4, 4 + 16 * count, 16)])
+
+
+def require_place(header, directory_id, places, keys):
+    """Throws where a file does not belong in a directory. `places`: the value of `user.ward.places`, None where there is none."""
+    if header.directory_id == directory_id:
+        return
+    reason = "no list of places names this one"
+    if places is not None:
+        try:
+            if directory_id in Places.read(places, header.file_id, keys.places).directory_ids:
+                return
+        except FormatError as error:
+            # Such a list counts as missing.
+            reason = str(error)
+    raise malformed(f"the file belongs in another directory: {reason}")
 
 
 # --- Links, attributes, modes (§7) -------------------------------------------------------------------------------------
@@ -202,12 +267,47 @@ LONG_LINKS = "ward.links"
 LONGEST_SHORT_TARGET, LONGEST_TARGET = 3043, 4095
 
 
-def open_link(target, keys, read_long):
-    """The target of a symbolic link. `read_long(name)`: bytes of a file of `ward.links`, None where there is none."""
+def permit_name(target):
+    """The name of the permit of a stored link (format 2)."""
+    return b".l" + base64url(sha256(target))
+
+
+def read_permit(permit, target, directory_id, mac_key):
+    """The ID of the directory where a stored link was made, by the target of its permit in another directory."""
+    what = "a link's permit"
+    try:
+        data = from_base64url(permit, what)
+    except FormatError:
+        data = b""
+    if len(data) != 32:
+        raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: not 32 bytes of base64url")
+    origin = data[:16]
+    if not same(data[16:], hmac(mac_key, directory_id + origin + sha256(target))[:16]):
+        raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
+    return origin
+
+
+def open_link(target, keys, read_long, directory_id=b"", find_permit=None):
+    """The target of a symbolic link. `read_long(name)`: bytes of a file of `ward.links`, None where there is none.
+
+    In format 2, `directory_id` is that of the link's directory, and `find_permit(name)` the target of a link there, None where
+    there is none.
+    """
     what = "a symbolic link"
-    if not target.startswith(b"~"):
-        return keys.links.open_sealed(from_base64url(target, what), b"", what)
-    plain = keys.links.open_sealed(from_base64url(target[1:], what), b"long", what)
+    is_long = target.startswith(b"~")
+    sealed, prefix = from_base64url(target[1:] if is_long else target, what), b"long" if is_long else b""
+    try:
+        plain = keys.links.open_sealed(sealed, prefix + directory_id, what)
+    except FormatError as error:
+        if not directory_id or error.code != FormatError.AUTHENTICATION_FAILED:
+            raise
+        permit = find_permit(permit_name(target))
+        if permit is None:
+            raise FormatError(error.code, f"{error}, or it belongs in another directory: it has no permit in this one") from None
+        origin = read_permit(permit, target, directory_id, keys.link_permits)
+        plain = keys.links.open_sealed(sealed, prefix + origin, what)
+    if not is_long:
+        return plain
     length = integer(plain, 16, 2)
     if len(plain) != 20 or plain[18:] != b"\0\0" or not LONGEST_SHORT_TARGET < length <= LONGEST_TARGET:
         raise malformed(f"{what}: impossible field")
@@ -262,6 +362,8 @@ def true_mode(backing_mode, mode_attribute):
 
 @dataclass
 class StateRecord:
+    #: The format of the volume, 1 or 2.
+    format: int
     is_in_use: bool
     epoch: int
     doubtful: list
@@ -275,12 +377,12 @@ class StateRecord:
         if len(data) < 56 or data[:8] != b"WARDSTAT":
             raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: no magic number")
         version = integer(data, 8, 2)
-        if version > 1:
+        if version > 2:
             raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
         if not same(data[-32:], hmac(mac_key, data[:-32])):
             raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
         count = integer(data, 16, 4)
-        if (version != 1 or data[10] > 1 or data[11] or any(data[20:24]) or count > 64
+        if (version == 0 or data[10] > 1 or data[11] or any(data[20:24]) or count > 64
                 or len(data) != 24 + 8 * count + 32):
             raise malformed(f"{what}: impossible field")
         if integer(data, 12, 4) > cls.LAST_EPOCH:
@@ -288,7 +390,7 @@ class StateRecord:
         intervals = [(integer(data, at, 4), integer(data, at + 4, 4)) for at in range(24, 24 + 8 * count, 8)]
         if any(first > last for first, last in intervals):
             raise malformed(f"{what}: an interval ends before it begins")
-        return cls(data[10] == 1, integer(data, 12, 4), intervals)
+        return cls(version, data[10] == 1, integer(data, 12, 4), intervals)
 
     def doubtful_now(self):
         """The doubtful intervals as a mount would begin with them: of a volume in use, two epochs more."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from .content import Content
 from .errors import DAMAGED, INPUT, NOT_A_VOLUME, FormatError, ReaderError
 from .keybag import VOLUME_KEY
-from .structures import (MODE_ATTRIBUTE, DirectoryRecord, StateRecord, VolumeKeys, long_name, open_attribute, open_link,
-                         open_name, true_mode)
+from .structures import (MODE_ATTRIBUTE, NO_PARENT, DirectoryRecord, Places, StateRecord, VolumeKeys, long_name, open_attribute,
+                         open_link, open_name, require_place, true_mode)
 
 #: Extended attributes that are stored as they are (§7).
 PASSED_THROUGH = (b"security.", b"system.posix_acl_")
@@ -65,18 +65,24 @@ class Volume:
         self._device = root.status().st_dev
         #: The block size of the backing file system (§8).
         self._block_bytes = max(4096, root.status().st_blksize)
+        #: 1, or 2: files, directories and links are bound to their directories (§6.1).
+        self.format = DirectoryRecord.format_of_root(root.link_target(b".ward") or b"")
         self._record = self._root_record()
         self._doubtful = self._read_state()
         if is_copied_in_use:
             # In such a copy no epoch tells which findings are honest.
             self._doubtful = [(0, 2**32 - 1)]
 
+    def _parent_id(self, directory_id):
+        """The parent's ID as directory records take it: none in format 1."""
+        return directory_id if self.format == 2 else None
+
     def _root_record(self):
         target = self._root.link_target(b".ward")
         try:
             if target is None:
                 raise FormatError(FormatError.MALFORMED, "directory record: the link .ward is missing")
-            record = DirectoryRecord.read(target, self._keys.records)
+            record = DirectoryRecord.read(target, self._keys.records, self._parent_id(NO_PARENT))
             if record.directory_id != self._keys.root_id:
                 raise FormatError(FormatError.MALFORMED, "directory record: of another directory, not of the root")
         except FormatError as error:
@@ -92,6 +98,8 @@ class Volume:
             if data is None:
                 raise FormatError(FormatError.MALFORMED, "state record: missing")
             record = StateRecord.read(data, self._keys.state)
+            if record.format != self.format:
+                raise FormatError(FormatError.MALFORMED, f"state record: of format {record.format}, and the root of {self.format}")
         except FormatError as error:
             if error.code == FormatError.NEWER_VERSION:
                 raise ReaderError(f"ward.state: {error}", "use a newer reader", INPUT) from None
@@ -130,6 +138,7 @@ class Volume:
     def _pass_over(self, stored, path):
         """Names with a dot are ward's own, or foreign."""
         own = stored == b".ward" or stored.startswith((b".ward-", b".n")) or (path == b"" and stored.startswith(b"ward."))
+        own = own or self.format == 2 and (stored == b".ward.to" or stored.startswith(b".l") and len(stored) == 45)
         if not own:
             self.notes.append(f"{_show(path)}: {stored.decode('utf-8', 'replace')}: foreign, passed over")
 
@@ -150,12 +159,13 @@ class Volume:
                     self.notes.append(f"{_show(inner)}: something is mounted there, inside the volume: passed over")
                 elif stat.S_ISDIR(status.st_mode):
                     with directory.open_directory(stored) as opened:
-                        yield from self._enter(inner, opened)
+                        yield from self._enter(inner, opened, record.directory_id)
                 elif stat.S_ISREG(status.st_mode):
                     with directory.open_file(stored) as file:
                         yield self._describe_file(inner, file, record), file
                 elif stat.S_ISLNK(status.st_mode):
-                    target = open_link(directory.link_target(stored), self._keys, self._root.read_long_target)
+                    target = open_link(directory.link_target(stored), self._keys, self._root.read_long_target,
+                                       self._parent_id(record.directory_id) or b"", directory.link_target)
                     yield Entry(inner, status, status.st_mode, size=len(target), link_target=target,
                                 attributes=self._special_attributes(inner, directory, stored, status)), None
                 else:
@@ -166,11 +176,28 @@ class Volume:
             except OSError as error:
                 self.damaged(inner, f"the store can't be read: {error.strerror}")
 
-    def _enter(self, path, directory):
-        target = directory.link_target(b".ward")
+    def _read_record(self, directory, name, parent_id):
+        target = directory.link_target(name)
         if target is None:
             raise FormatError(FormatError.MALFORMED, "the directory has no record: nothing in it can be named")
-        record = DirectoryRecord.read(target, self._keys.records)
+        return DirectoryRecord.read(target, self._keys.records, self._parent_id(parent_id))
+
+    def _directory_record(self, path, directory, parent_id):
+        try:
+            return self._read_record(directory, b".ward", parent_id)
+        except FormatError as error:
+            if self.format == 1 or error.code == FormatError.NEWER_VERSION:
+                raise
+            first = error
+        try:
+            record = self._read_record(directory, b".ward.to", parent_id)
+        except FormatError:
+            raise first from None
+        self.notes.append(f"{_show(path)}: its move to this directory was not finished: read by its second record")
+        return record
+
+    def _enter(self, path, directory, parent_id):
+        record = self._directory_record(path, directory, parent_id)
         yield self._describe_directory(path, directory, record), None
         yield from self._walk(path, directory, record)
 
@@ -185,11 +212,14 @@ class Volume:
         mode = true_mode(status.st_mode, stored.get(MODE_ATTRIBUTE.encode()))
         entry = Entry(path, status, mode)
         try:
-            entry.content = Content(file, self.identity.page_bytes, self._keys.headers, record.protection_class,
-                                    self._doubtful, self._block_bytes)
+            content = Content(file, self.identity.page_bytes, self._keys.headers, record.protection_class,
+                              self._doubtful, self._block_bytes, self.format)
+            if self.format == 2 and content.header is not None:
+                require_place(content.header, record.directory_id, stored.get(Places.ATTRIBUTE), self._keys)
         except FormatError as error:
             self.damaged(path, error)
             return entry
+        entry.content = content
         header = entry.content.header
         entry.protection_class = entry.content.protection_class
         entry.size = entry.content.claimed_size
