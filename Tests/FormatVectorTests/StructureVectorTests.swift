@@ -35,10 +35,11 @@ import WardSystem
         let key = try secret(try file.common.bytes("headerKey"))
         for vector in file.vectors {
             let bytes = try vector.bytes()
+            let format = try vector.format()
             let found = try Reading.of {
                 fields(
                     try bytes.withUnsafeBytes {
-                        try FileHeader(reading: $0.baseAddress!, macKey: key, format: .version1)
+                        try FileHeader(reading: $0.baseAddress!, macKey: key, format: format)
                     })
             }
             let wanted = try Reading.wanted(by: vector) {
@@ -52,11 +53,11 @@ import WardSystem
             guard vector.error == nil else { continue }
             // The bytes that are written equal the vector's.
             let header = try bytes.withUnsafeBytes {
-                try FileHeader(reading: $0.baseAddress!, macKey: key, format: .version1)
+                try FileHeader(reading: $0.baseAddress!, macKey: key, format: format)
             }
             var written = [UInt8](repeating: 0xFF, count: FileHeader.bytes)
             written.withUnsafeMutableBytes {
-                header.write(to: $0.baseAddress!, macKey: key, format: .version1)
+                header.write(to: $0.baseAddress!, macKey: key, format: format)
             }
             #expect(written == bytes, "\(vector.name), written")
         }
@@ -90,11 +91,16 @@ import WardSystem
         let key = try secret(try file.common.bytes("recordKey"))
         for vector in file.vectors {
             let target = try vector.text("target")
+            let parentID = try vector.has("parentID") ? vector.bytes("parentID") : nil
             let found = try Reading.of {
-                let record = try DirectoryRecord(linkTarget: target, macKey: key, parentID: nil)
+                let record = try DirectoryRecord(
+                    linkTarget: target, macKey: key, parentID: parentID)
                 #expect(
-                    record.linkTarget(macKey: key, parentID: nil) == target,
+                    record.linkTarget(macKey: key, parentID: parentID) == target,
                     "\(vector.name), written")
+                #expect(
+                    DirectoryRecord.format(ofRoot: target)
+                        == (parentID == nil ? .version1 : .version2), "\(vector.name), format")
                 return [
                     "\(record.protectionClass.rawValue)", "\(record.directoryID)",
                     "\(record.isSynchronised)",
@@ -110,6 +116,46 @@ import WardSystem
         }
     }
 
+    @Test func places() throws {
+        let file = try VectorFile("places")
+        let key = try secret(try file.common.bytes("placesKey"))
+        for vector in file.vectors {
+            let bytes = try vector.bytes()
+            let fileID = try vector.bytes("fileID")
+            let found = try Reading.of {
+                let places = try FilePlaces(reading: bytes, fileID: fileID, macKey: key)
+                #expect(
+                    places.serialized(fileID: fileID, macKey: key) == bytes,
+                    "\(vector.name), written")
+                return places.directoryIDs.map { "\($0)" }
+            }
+            let wanted = try Reading.wanted(by: vector) {
+                try vector.texts("directoryIDs").map { "\(try Vector.bytes($0))" }
+            }
+            #expect(found == wanted, "\(vector.name)")
+        }
+    }
+
+    /// The permits of links that open; `VolumeVectorTests.symbolicLinks` has the others, too.
+    @Test func linkPermits() throws {
+        let file = try VectorFile("symbolic-links")
+        let keys = try VolumeKeys(
+            volumeKey: try secret(try file.common.bytes("volumeKey")), format: .version2)
+        let vectors = file.vectors.filter { $0.error == nil && $0.has("permit") }
+        #expect(!vectors.isEmpty)
+        for vector in vectors {
+            let stored = Array(try vector.text("target").utf8)
+            let directoryID = try vector.bytes("directoryID")
+            let target = try vector.part("permit").text("target")
+            #expect(try LinkPermit.name(of: stored) == vector.part("permit").text("name"))
+            let permit = try LinkPermit(
+                linkTarget: target, for: stored, in: directoryID, macKey: keys.linkPermits)
+            #expect(
+                permit.linkTarget(for: stored, in: directoryID, macKey: keys.linkPermits) == target,
+                "\(vector.name), written")
+        }
+    }
+
     @Test func stateRecords() throws {
         let file = try VectorFile("state-records")
         let key = try secret(try file.common.bytes("stateKey"))
@@ -119,14 +165,14 @@ import WardSystem
                 let record = try VolumeStateRecord(reading: bytes, macKey: key)
                 #expect(record.serialized(macKey: key) == bytes, "\(vector.name), written")
                 return [
-                    "\(record.isInUse)", "\(record.epoch)",
+                    "\(record.format)", "\(record.isInUse)", "\(record.epoch)",
                     "\(record.doubtful.map { [Int($0.lowerBound), Int($0.upperBound)] })",
                 ]
             }
             let wanted = try Reading.wanted(by: vector) {
                 [
-                    "\(try vector.flag("inUse"))", "\(try vector.number("epoch"))",
-                    "\(try vector.spans("doubtful"))",
+                    "\(try vector.format())", "\(try vector.flag("inUse"))",
+                    "\(try vector.number("epoch"))", "\(try vector.spans("doubtful"))",
                 ]
             }
             #expect(found == wanted, "\(vector.name)")

@@ -47,6 +47,14 @@ struct Vector {
     func unsigned(_ name: String) throws -> UInt64 {
         try field(name, as: NSNumber.self).uint64Value
     }
+    /// The format of the structure's volume; 1 where the vector says nothing.
+    func format() throws -> VolumeFormat {
+        guard has("format") else { return .version1 }
+        guard let format = VolumeFormat(rawValue: UInt16(try number("format"))) else {
+            throw VectorError("\(name): no such format")
+        }
+        return format
+    }
     func flag(_ name: String) throws -> Bool { try field(name, as: NSNumber.self).boolValue }
     func texts(_ name: String) throws -> [String] { try field(name, as: [String].self) }
     func part(_ name: String) throws -> Vector {

@@ -17,15 +17,8 @@ import WardSystem
             let planted = try PlantedVolume(file.common)
             let id = try vector.bytes("directoryID")
             // A directory with that ID, or the root if it has the ID.
-            var directory = planted.path
-            if id != planted.keys.rootID {
-                directory += "/" + planted.storedName("sub")
-                mkdir(directory, 0o700)
-                let record = DirectoryRecord(directoryID: id, protectionClass: .none)
-                symlink(
-                    record.linkTarget(macKey: planted.keys.records, parentID: nil),
-                    directory + "/.ward")
-            }
+            let directory =
+                id == planted.keys.rootID ? planted.path : planted.makeDirectory("sub", id: id)
             let stored = try vector.text("stored")
             close(open(directory + "/" + stored, O_CREAT | O_WRONLY, 0o600))
             if vector.has("link") {
@@ -48,8 +41,17 @@ import WardSystem
     @Test func symbolicLinks() throws {
         let file = try VectorFile("symbolic-links")
         for vector in file.vectors {
-            let planted = try PlantedVolume(file.common)
-            symlink(try vector.text("target"), planted.path + "/" + planted.storedName("link"))
+            // A link of format 2 lies in a directory with the vector's ID.
+            let id = try vector.has("directoryID") ? vector.bytes("directoryID") : nil
+            let planted = try PlantedVolume(
+                file.common, format: id == nil ? .version1 : .version2)
+            let directory = id.map { planted.makeDirectory("sub", id: $0) } ?? planted.path
+            symlink(
+                try vector.text("target"), directory + "/" + planted.storedName("link", in: id))
+            if vector.has("permit") {
+                let permit = try vector.part("permit")
+                symlink(try permit.text("target"), directory + "/" + (try permit.text("name")))
+            }
             if vector.has("kept") {
                 let kept = try vector.part("kept")
                 try FileManager.default.createDirectory(
@@ -59,7 +61,8 @@ import WardSystem
                         fileURLWithPath: planted.path + "/ward.links/" + (try kept.text("name"))))
             }
             let harness = try OpenedVolume(planted)
-            let node = try harness.lookup(Array("link".utf8)).node
+            let parent = id == nil ? 1 : try harness.lookup(Array("sub".utf8)).node
+            let node = try harness.lookup(Array("link".utf8), in: parent).node
             var found: [UInt8]?
             do throws(Errno) {
                 found = try harness.volume.readLink(node, harness.context)
@@ -166,37 +169,50 @@ final class PlantedVolume {
     private let names: AEADContext
     let parameters: VolumeParameters
 
-    init(_ common: Vector, doubtful: [ClosedRange<UInt32>] = []) throws {
+    init(
+        _ common: Vector, format: VolumeFormat = .version1, doubtful: [ClosedRange<UInt32>] = []
+    ) throws {
         self.common = common
         path = NSTemporaryDirectory() + "ward-vectors-" + UUID().uuidString
         try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
         let volumeKey = try secret(try common.bytes("volumeKey"))
-        keys = try VolumeKeys(volumeKey: volumeKey, format: .version1)
+        keys = try VolumeKeys(volumeKey: volumeKey, format: format)
         names = try AEADContext(
             .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names"))
         parameters = VolumeParameters(uuid: [UInt8](repeating: 7, count: 16), pageBytes: 512)
         let number = common.has("directoryClass") ? try common.number("directoryClass") : 4
         try Volume.create(
-            backingPath: path, parameters: parameters, volumeKey: volumeKey,
+            backingPath: path, parameters: parameters, volumeKey: volumeKey, format: format,
             defaultClass: ProtectionClass(rawValue: UInt8(number))!)
         let record = VolumeStateRecord(
-            format: .version1, isInUse: false, epoch: 1000, doubtful: doubtful)
+            format: format, isInUse: false, epoch: 1000, doubtful: doubtful)
         try Data(record.serialized(macKey: keys.state)).write(
             to: URL(fileURLWithPath: path + "/" + VolumeStateRecord.fileName))
     }
 
     deinit { try? FileManager.default.removeItem(atPath: path) }
 
-    /// The stored name of a short name in the root.
-    func storedName(_ name: String) -> String {
+    /// Makes a directory in the root, with its record. Returns its backing path.
+    func makeDirectory(_ name: String, id: [UInt8]) -> String {
+        let directory = path + "/" + storedName(name)
+        mkdir(directory, 0o700)
+        let record = DirectoryRecord(directoryID: id, protectionClass: .none)
+        symlink(
+            record.linkTarget(macKey: keys.records, parentID: keys.parentID(keys.rootID)),
+            directory + "/.ward")
+        return directory
+    }
+
+    /// The stored name of a short name in a directory; nil: in the root.
+    func storedName(_ name: String, in directoryID: [UInt8]? = nil) -> String {
         let plain = Array(name.utf8)
         var sealed = [UInt8](repeating: 0, count: plain.count + 16)
         let nonce = [UInt8](repeating: 0, count: 12)
         sealed.withUnsafeMutableBytes { out in
             names.seal(
                 plain, count: plain.count, to: out.baseAddress!,
-                tag: out.baseAddress! + plain.count, nonce: nonce, associatedData: keys.rootID,
-                associatedDataBytes: 16)
+                tag: out.baseAddress! + plain.count, nonce: nonce,
+                associatedData: directoryID ?? keys.rootID, associatedDataBytes: 16)
         }
         return Base64URL.encode(sealed)
     }
