@@ -89,7 +89,7 @@ public struct FilePlaces: Equatable, Sendable {
 /// target:  base64url of
 ///   0  ID of the directory that the link was made in   16
 ///  16  MAC                                             16   first half of HMAC-SHA-256 under the
-///                     place key, of directory ID 16 ‖ bytes 0–15 ‖ SHA-256 of the target 32
+///                     permit key, of directory ID 16 ‖ bytes 0–15 ‖ SHA-256 of the target 32
 /// ```
 public struct LinkPermit: Equatable, Sendable {
     static let bytes = 32
