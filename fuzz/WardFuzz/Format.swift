@@ -14,11 +14,26 @@ let formatParsers: [Parser] = [
             224..<256, with: HMACSHA256.authenticate(Array(bytes[..<224]), key: macKey))
         readHeader(bytes)
     },
+    Parser(name: "places", maximumBytes: FilePlaces.mostBytes + 16) { bytes in
+        readPlaces(bytes)
+        let body = Array(bytes.dropLast(16))
+        readPlaces(body + HMACSHA256.authenticate(someID + body, key: macKey)[0..<16])
+    },
+    Parser(name: "link-permit", maximumBytes: 256) { bytes in
+        let stored = Array(bytes.dropFirst(48))
+        readPermit(String(decoding: bytes.prefix(43), as: UTF8.self), stored)
+        let origin = Array((bytes + [UInt8](repeating: 1, count: 16)).prefix(16))
+        let target = LinkPermit(originID: origin)
+            .linkTarget(for: stored, in: someID, macKey: macKey)
+        require(readPermit(target, stored), "a link permit can't be read again")
+    },
     Parser(name: "directory-record", maximumBytes: 128) { bytes in
         readDirectoryRecord(String(decoding: bytes, as: UTF8.self))
         let body = Array(bytes.prefix(20))
-        readDirectoryRecord(
-            Base64URL.encode(body + HMACSHA256.authenticate(body, key: macKey)[0..<16]))
+        for bound in [[], someID] {
+            readDirectoryRecord(
+                Base64URL.encode(body + HMACSHA256.authenticate(bound + body, key: macKey)[0..<16]))
+        }
     },
     Parser(name: "state-record", maximumBytes: 640) { bytes in
         readStateRecord(bytes)
@@ -59,29 +74,57 @@ let formatParsers: [Parser] = [
 
 /// The key of all MACs here.
 let macKey = locked([UInt8](repeating: 7, count: 32))
+/// The ID of every file and directory here.
+private let someID = [UInt8](repeating: 5, count: 16)
 
 private func readHeader(_ bytes: [UInt8]) {
-    let header = bytes.withUnsafeBytes { source in
-        taken { () throws(FormatError) in
-            try FileHeader(reading: source.baseAddress!, macKey: macKey, format: .version1)
+    for format in VolumeFormat.allCases {
+        let header = bytes.withUnsafeBytes { source in
+            taken { () throws(FormatError) in
+                try FileHeader(reading: source.baseAddress!, macKey: macKey, format: format)
+            }
         }
+        guard let header else { continue }
+        var written = [UInt8](repeating: 0, count: FileHeader.bytes)
+        written.withUnsafeMutableBytes {
+            header.write(to: $0.baseAddress!, macKey: macKey, format: format)
+        }
+        require(
+            written.elementsEqual(bytes[..<FileHeader.bytes]), "a file header changes: \(header)")
     }
-    guard let header else { return }
-    var written = [UInt8](repeating: 0, count: FileHeader.bytes)
-    written.withUnsafeMutableBytes {
-        header.write(to: $0.baseAddress!, macKey: macKey, format: .version1)
-    }
-    require(written.elementsEqual(bytes[..<FileHeader.bytes]), "a file header changes: \(header)")
 }
 
 private func readDirectoryRecord(_ target: String) {
-    let record = taken { () throws(FormatError) in
-        try DirectoryRecord(linkTarget: target, macKey: macKey, parentID: nil)
+    for parentID in [nil, someID] {
+        let record = taken { () throws(FormatError) in
+            try DirectoryRecord(linkTarget: target, macKey: macKey, parentID: parentID)
+        }
+        guard let record else { continue }
+        require(
+            record.linkTarget(macKey: macKey, parentID: parentID) == target,
+            "a directory record changes: \(record)")
     }
-    guard let record else { return }
+}
+
+private func readPlaces(_ bytes: [UInt8]) {
+    let places = taken { () throws(FormatError) in
+        try FilePlaces(reading: bytes, fileID: someID, macKey: macKey)
+    }
+    guard let places else { return }
     require(
-        record.linkTarget(macKey: macKey, parentID: nil) == target,
-        "a directory record changes: \(record)")
+        places.serialized(fileID: someID, macKey: macKey) == bytes, "places change: \(places)")
+}
+
+@discardableResult
+private func readPermit(_ target: String, _ stored: [UInt8]) -> Bool {
+    let permit = taken { () throws(FormatError) in
+        try LinkPermit(linkTarget: target, for: stored, in: someID, macKey: macKey)
+    }
+    guard let permit else { return false }
+    require(
+        permit.linkTarget(for: stored, in: someID, macKey: macKey) == target,
+        "a link permit changes: \(permit)")
+    return true
 }
 
 private func readStateRecord(_ bytes: [UInt8]) {
