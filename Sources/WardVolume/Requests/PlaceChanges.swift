@@ -104,14 +104,14 @@ extension Volume {
         _ context: WorkerContext, _ body: () throws(Errno) -> Void
     ) throws(Errno) {
         try file.withWriteAccess(outOfOrder: .exchange) { access throws(Errno) in
-            // The list of places is bound to the ID in the header.
+            // The list of places is bound to the ID in the header. With names in two directories,
+            // a file that lost its header in a power cut would get an ID that fits one of them.
+            if keepsOthers || !store.traits.keepsOrder {
+                try makeDurableHeader(access, file.protectionClass)
+            }
+            // After a power cut the file may be in either directory.
             if !store.traits.keepsOrder {
-                // After a power cut the file may be in either directory, with a header that it got
-                // since.
                 durability.unsynced.movedFiles.note(file.node.inode, by: context)
-                if file.header == nil { try makeDurableHeader(access, file.protectionClass) }
-            } else if keepsOthers, file.header == nil {
-                try makeKeylessHeader(access, file.protectionClass)
             }
             if let header = file.header {
                 try permit(
