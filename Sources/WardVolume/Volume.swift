@@ -17,7 +17,7 @@ import WardSystem
 public final class Volume: Sendable {
     let parameters: VolumeParameters
     let layout: PageLayout
-    let keys: VolumeKeys
+    package let keys: VolumeKeys
     /// The backing directory.
     package let store: BackingStore
     /// The system calls on the backing store: the same as the store's. Each request uses it, and a

@@ -56,6 +56,8 @@ extension VolumeCheck {
         var leftovers: [[UInt8]] = []
         /// Permits of symbolic links.
         var permits: [[UInt8]] = []
+        /// There is a record of a move.
+        var hasSecondRecord = false
         /// Names that ward never makes.
         var others: [DirectoryEntry] = []
     }
@@ -110,6 +112,7 @@ extension VolumeCheck {
             }
         }
         checkPermits(listing.permits, node, descriptor)
+        if listing.hasSecondRecord { checkSecondRecord(of: node, descriptor) }
         return visit
     }
 
@@ -209,7 +212,7 @@ extension VolumeCheck {
         }
     }
 
-    private func restoreRecord(
+    func restoreRecord(
         _ node: Node, _ known: DirectoryState, _ descriptor: Int32, _ problem: String,
         _ target: [UInt8]
     ) {
@@ -272,10 +275,12 @@ extension VolumeCheck {
     ) throws(Errno) -> Listing {
         var listing = Listing()
         let isRoot = node === volume.root
+        let ownNames = volume.keys.ownNames
         try volume.storage.list(descriptor) { entry in
             let name = entry.name
-            if OwnName.isRecord(name) { return }
-            if OwnName.isPermit(name) { return listing.permits.append(name) }
+            if ownNames.isSecondRecord(name) { listing.hasSecondRecord = true }
+            if ownNames.isRecord(name) { return }
+            if ownNames.isPermit(name) { return listing.permits.append(name) }
             if name.starts(with: ".ward-".utf8) {
                 if !nameRepair.isInUse(name, in: node) { listing.leftovers.append(name) }
             } else if isRoot, name.elementsEqual("README".utf8) || name.starts(with: "ward.".utf8) {

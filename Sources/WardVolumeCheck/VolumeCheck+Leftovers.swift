@@ -129,13 +129,32 @@ extension VolumeCheck {
     func checkPermits(_ names: [[UInt8]], _ node: Node, _ descriptor: Int32) {
         for name in names {
             let text = String(decoding: name, as: UTF8.self)
-            // A link's name may come after its permit: a rename is under way.
-            guard !tally.withLock({ $0.longNames.permits.contains(text) }), !isRenaming() else {
-                continue
+            let isNeeded = tally.withLock { $0.longNames.permits.contains(text) }
+            if isNeeded || nameRepair.isNeeded(permit: name, descriptor) { continue }
+            addLeftover(of: node, name, "the permit of a symbolic link that is gone") {
+                () throws(Errno) in try nameRepair.removePermit(name, descriptor)
             }
-            checkLeftover(name, node, descriptor)
         }
     }
 
-    private func isRenaming() -> Bool { volume.names.areChanging }
+    /// Finds the record for another directory that an interrupted move left.
+    func checkSecondRecord(of node: Node, _ descriptor: Int32) {
+        guard nameRepair.hasMoveRecord(descriptor) else { return }
+        let name = Array(DirectoryRecord.nextLinkName.utf8)
+        addLeftover(of: node, name, "an interrupted move left it") { () throws(Errno) in
+            try nameRepair.endMove(of: node, descriptor)
+        }
+    }
+
+    private func addLeftover(
+        of node: Node, _ name: [UInt8], _ problem: String, repair: () throws(Errno) -> Void
+    ) {
+        add(
+            CheckFinding(
+                .leftover, path: place(node, name), problem: problem, remedy: "taken away")
+        ) { () throws(Errno) in
+            try repair()
+            return nil
+        }
+    }
 }

@@ -58,6 +58,11 @@ extension VolumeCheck {
         let descriptor = try volume.backing.openDirectoryDescriptor(of: node)
         defer { volume.storage.close(descriptor) }
         if try isMisplaced(bad, descriptor) { return }
+        if volume.bindsPlaces, !bad.isForeign, let known = node.directory {
+            // The volume knows the true content.
+            restoreRecord(node, known, descriptor, bad.problem, bad.target)
+            return tally.withLock { $0.opened.append(node) }
+        }
         let contents = try contents(descriptor, node)
         let (known, hints) = tally.withLock {
             (Set($0.directories.keys), $0.hints)

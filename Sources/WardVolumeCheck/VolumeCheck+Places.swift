@@ -41,7 +41,8 @@ extension VolumeCheck {
     func isMisplaced(_ bad: BadRecord, _ descriptor: Int32) throws(Errno) -> Bool {
         guard volume.bindsPlaces, let link = bad.node.link else { return false }
         let known = tally.withLock { Array($0.directories.keys) }
-        for id in known {
+        let parentID = try volume.backing.parentID(of: bad.node)
+        for id in known where id != parentID {
             guard case .sound = try recordOnDisk(descriptor, parentID: id) else { continue }
             note(
                 Misplaced(
@@ -134,7 +135,10 @@ extension VolumeCheck {
             finding.remedy = "both are put back"
             noteContent(of: misplaced)
             noteContent(of: partner)
+            let otherDirectory = try volume.backing.directoryDescriptor(of: partner.parent)
             add(finding) { () throws(Errno) in
+                let now = try volume.storage.fstatat(otherDirectory.rawValue, partner.stored)
+                guard UInt64(now.st_ino) == partner.inode else { throw .staleNFSFileHandle }
                 try nameRepair.exchange(
                     (misplaced.inode, misplaced.parent, misplaced.stored),
                     (partner.inode, partner.parent, partner.stored))

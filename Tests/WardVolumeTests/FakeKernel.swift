@@ -20,6 +20,7 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
     private var dirty: [NodeID: [DirtyPage]] = [:]
     private var failed: [Errno] = []
     private var invalidated: [NodeID] = []
+    private var names: [String] = []
     private var isLate = false
     private var late: [DirtyPage] = []
 
@@ -44,6 +45,8 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
 
     /// The errors that the volume answered to write-backs.
     var failures: [Errno] { lock.withLock { failed } }
+    /// The names that the kernel was told to forget.
+    var forgottenNames: [String] { lock.withLock { names } }
     var invalidations: Int { lock.withLock { invalidated.count } }
 
     /// From now on an invalidation returns before its pages are written back, as in kernels before
@@ -93,5 +96,7 @@ final class FakeKernel: KernelNotifier, @unchecked Sendable {
     }
 
     func invalidateAttributes(of node: NodeID) {}
-    func invalidateName(_ name: [UInt8], in parent: NodeID) {}
+    func invalidateName(_ name: [UInt8], in parent: NodeID) {
+        lock.withLock { names.append(String(decoding: name, as: UTF8.self)) }
+    }
 }

@@ -62,6 +62,10 @@ extension Volume {
             try storage.ftruncate(file.descriptor, 0)
             access.extent.emptied()
             access.extent.cut()
+            // Without a list of places, the header's directory has all names.
+            if bindsPlaces, let header = file.header {
+                access.headers.moved(to: header.directoryID)
+            }
             access.headers.put(nil)
             file.key.forget()
         }

@@ -1,3 +1,4 @@
+import CWardLinux
 import Glibc
 import WardFormat
 import WardSystem
@@ -120,6 +121,61 @@ package struct NameRepair: Sendable {
         }
     }
 
+    /// Whether a link in the directory needs this permit. Waits for renames and link(2) under way,
+    /// which make the permit before the link's name.
+    package func isNeeded(permit name: [UInt8], _ directory: Int32) -> Bool {
+        volume.names.directoryMoves.withWriteLock { hasLink(of: name, directory) }
+    }
+
+    /// Removes a permit unless a link in the directory needs it by now.
+    package func removePermit(_ name: [UInt8], _ directory: Int32) throws(Errno) {
+        try volume.names.directoryMoves.withWriteLock { () throws(Errno) in
+            if hasLink(of: name, directory) { return }
+            try volume.storage.unlinkat(directory, name.zeroTerminated, 0)
+        }
+    }
+
+    /// True also where the directory can't be read now.
+    private func hasLink(of permit: [UInt8], _ directory: Int32) -> Bool {
+        var links: [[CChar]] = []
+        let listed: Void? = try? volume.storage.list(directory) { entry in
+            guard entry.type == UInt8(DT_LNK) || entry.type == UInt8(DT_UNKNOWN),
+                !volume.keys.ownNames.isPermit(entry.name)
+            else { return }
+            links.append(entry.name.zeroTerminated)
+        }
+        guard listed != nil else { return true }
+        return links.contains { name in
+            do throws(Errno) {
+                let stored = try volume.storedLink(directory, name)
+                return LinkPermit.name(of: stored).utf8.elementsEqual(permit)
+            } catch {
+                return !BackingStore.isGone(error) && error != .invalidArgument
+            }
+        }
+    }
+
+    /// Whether an open directory has a second record, and no move is under way.
+    package func hasMoveRecord(_ descriptor: Int32) -> Bool {
+        volume.names.directoryMoves.withWriteLock {
+            (try? volume.storage.fstatat(descriptor, DirectoryRecord.nextLinkName)) != nil
+        }
+    }
+
+    /// Ends an interrupted move: the record that is valid in the present place stays.
+    package func endMove(of node: Node, _ descriptor: Int32) throws(Errno) {
+        try volume.names.directoryMoves.withWriteLock { () throws(Errno) in
+            let parentID = try volume.backing.parentID(of: node)
+            let next = DirectoryRecord.nextLinkName
+            if try volume.backing.isFirstRecordSound(descriptor, parentID: parentID) {
+                try volume.storage.unlinkat(descriptor, next, 0)
+            } else {
+                try volume.storage.renameat(
+                    descriptor, next, descriptor, DirectoryRecord.linkName, flags: 0)
+            }
+        }
+    }
+
     /// Removes the other half of a long name that is gone. No lock is held.
     package func removeLongLink(_ parent: Node, _ stored: [CChar]) {
         guard stored.first == CChar(bitPattern: NameCipher.longNamePrefix),
@@ -164,9 +220,6 @@ extension NameTree {
             try state.recordLock.withLock(body)
         }
     }
-
-    /// Whether a request is removing or moving a name.
-    package var areChanging: Bool { changes.areUnderWay }
 
     /// Runs `body` while no request makes or removes a half of a long name, with `longNames` held
     /// exclusively. `body` must not wait for decisions about classes.

@@ -101,6 +101,14 @@ package final class NameTree: Sendable {
         try directoryMoves.withWriteLock(body)
     }
 
+    /// Runs `body`, with `directoryMoves` shared where `isWanted`.
+    func withMovesFixed<R>(
+        if isWanted: Bool, _ body: () throws(Errno) -> R
+    ) throws(Errno) -> R {
+        guard isWanted else { return try body() }
+        return try directoryMoves.withReadLock(body)
+    }
+
     /// Returns the target of a long name's link: base64url of the ciphertext. Nil where the
     /// ciphertext's hash is not that in the stored name.
     package func readLongName(

@@ -44,47 +44,83 @@ extension Volume {
         guard bindsPlaces else { return }
         try requireSoundNames(of: node, "it belongs in another directory") {
             directoryID, _ throws(Errno) in
-            try belongs(header, in: directoryID, .descriptor(descriptor))
+            if header.directoryID == directoryID { return true }
+            guard try belongs(header, in: directoryID, .descriptor(descriptor)) else {
+                return false
+            }
+            // A file with one name gets a header that fits (`settleMovedFiles`).
+            durability.moved.note(node) { nodes.table.retain($0) }
+            return true
         }
     }
 
     /// Checks the known names of a node. `belongs`: whether the node belongs in the directory with
-    /// this ID, under this name. Other names are reported and forgotten. Throws `EIO` where none is
-    /// left, else `ESTALE`: the kernel then looks the path up again.
+    /// this ID, under this name. Throws `EIO`, with an event, while the node has a name where it
+    /// does not belong. If it has others, the kernel is told to forget that one, and then the node
+    /// forgets it. A rename changes the store first and the node later, so a refusal is looked at
+    /// again.
     func requireSoundNames(
         of node: Node, _ reason: String,
         _ belongs: (_ directoryID: [UInt8], NodeLink) throws(Errno) -> Bool
     ) throws(Errno) {
-        let links = node.allLinks
         var foreign: [NodeLink] = []
-        for link in links {
-            let directoryID = try backing.directoryState(of: link.parent).id
-            if try !belongs(directoryID, link) { foreign.append(link) }
+        var areAll = false
+        for _ in 0..<BackingAccess.mostAttempts {
+            let quiet = names.changes.quietState
+            let links = node.allLinks
+            foreign = []
+            for link in links {
+                let directoryID = try backing.directoryState(of: link.parent).id
+                if try !belongs(directoryID, link) { foreign.append(link) }
+            }
+            if foreign.isEmpty { return }
+            areAll = foreign.count == links.count
+            if names.changes.isQuiet(since: quiet) { break }
+            usleep(100)
         }
-        if foreign.isEmpty { return }
         for link in foreign {
             report(.integrityFailure(path: names.path(of: link), reason: reason))
+            // A node keeps its last name: by it the next request is refused, too.
+            if !areAll { forgetInKernel(link) { node.dropLink(link) } }
         }
-        guard foreign.count < links.count else { throw .ioError }
-        for link in foreign { node.removeLink(link.parent, link.name) }
-        throw .staleNFSFileHandle
+        throw .ioError
     }
 
-    /// Checks a name that a look-up found, where the node is known by names in other directories.
-    /// Throws `EIO`, with an event, if the node does not belong here.
+    /// Has the kernel forget a name on the background thread, and then runs `body`. No lock may be
+    /// held while the kernel is told.
+    func forgetInKernel(_ link: NodeLink, _ body: @escaping @Sendable () -> Void) {
+        background.add { [self] in
+            if let state = link.parent.directory,
+                let plain = names.plainNameBytes(of: link, in: state)
+            {
+                kernel?.invalidateName(plain, in: link.parent === root ? 1 : link.parent.id)
+            }
+            body()
+        }
+    }
+
+    /// Has the kernel forget names of the node that the store does not have any more. By such a
+    /// name a program would reach a file of another directory.
+    func forgetNamesInKernel(of node: Node) {
+        guard node.notes.hasForgottenNames.value else { return }
+        for link in node.takeForgottenLinks() { forgetInKernel(link) {} }
+    }
+
+    /// Checks a name that a look-up found, where the node has no name in the directory yet. A node
+    /// that is not known by anything else is checked when it is opened. Throws `EIO`, with an
+    /// event, if the node does not belong here.
     func requirePlace(
         of node: Node, _ parent: Node, _ stored: UnsafePointer<CChar>, _ directory: Int32
     ) throws(Errno) {
-        guard bindsPlaces, let known = node.link, known.parent !== parent,
+        guard bindsPlaces, node.link != nil || node.file != nil || node.directory != nil,
             !node.allLinks.contains(where: { $0.parent === parent })
         else { return }
         let directoryID = try backing.directoryState(of: parent).id
         let belongs =
             switch node.type {
             case S_IFREG: try fileBelongs(node, in: directoryID, directory, stored)
-            case S_IFDIR: try backing.directoryBelongs(stored, in: directory, directoryID)
-            case S_IFLNK:
-                try linkContent(storedLink(directory, stored), in: directoryID, directory) != nil
+            case S_IFDIR: try backing.directoryBelongs(node, stored, in: directory, directoryID)
+            case S_IFLNK: try linkBelongs(node, in: directoryID, directory, stored)
             default: true
             }
         guard !belongs else { return }
@@ -102,25 +138,44 @@ extension Volume {
                 return try belongs(header, in: directoryID, .descriptor(file.descriptor))
             }
         }
+        let descriptor = try storage.openat(
+            directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { storage.close(descriptor) }
+        try backing.require(descriptor, node)
         // Without a header there is nothing to belong elsewhere: the file is empty, or does not
         // open.
-        guard let header = try header(directory, stored) else { return true }
-        return try belongs(header, in: directoryID, .name(stored, in: directory))
+        guard let header = try header(descriptor) else { return true }
+        return try belongs(header, in: directoryID, .descriptor(descriptor))
+    }
+
+    private func linkBelongs(
+        _ node: Node, in directoryID: [UInt8], _ directory: Int32, _ stored: UnsafePointer<CChar>
+    ) throws(Errno) -> Bool {
+        let place = try storage.openPlace(directory, stored)
+        defer { storage.close(place) }
+        try backing.require(place, node)
+        return try linkContent(storedLink(place, ""), in: directoryID, directory) != nil
     }
 
     // MARK: Changing the list
 
     /// Adds a directory to the places of a file. Durable on return where the store does not keep
-    /// the order of changes. `keeping`: the present directory of the file's only name; nil where
-    /// all places stay. Throws `EXDEV` where the store has no attributes, `EMLINK` where the list
-    /// is full. The caller has write access.
+    /// the order of changes. `present`: the directory of the file's only name; nil where all places
+    /// stay. Returns the list before; nil where nothing was changed. Throws `EXDEV` where the store
+    /// has no attributes, `EMLINK` where the list is full. The caller has write access.
     func permit(
         _ header: FileHeader, in directoryID: [UInt8], keeping present: [UInt8]?, _ file: OpenFile
-    ) throws(Errno) {
-        if header.directoryID == directoryID { return }
+    ) throws(Errno) -> [[UInt8]]? {
+        if header.directoryID == directoryID { return nil }
         let before = try places(of: header, .descriptor(file.descriptor))?.directoryIDs ?? []
-        // A place of the past ends here.
-        let kept = present.map { before.contains($0) ? [$0] : [] } ?? before
+        var kept = before
+        if let present {
+            // A place of the past ends here. On a store without an order the name may come back
+            // there until the move is durable.
+            kept =
+                store.traits.keepsOrder
+                ? before.filter { $0 == present } : before.filter { $0 != directoryID }
+        }
         guard let new = FilePlaces(directoryIDs: kept + [directoryID]) else {
             throw .tooManyLinks
         }
@@ -130,6 +185,17 @@ extension Volume {
             throw .improperLink
         }
         if !store.traits.keepsOrder { try syncAttributes(of: file) }
+        return before
+    }
+
+    /// Gives a file the list of places that it had before a change of names that failed.
+    func putBack(_ directoryIDs: [[UInt8]], of file: OpenFile) {
+        guard let header = file.header else { return }
+        if let places = FilePlaces(directoryIDs: directoryIDs) {
+            try? put(places, of: header, file.descriptor)
+        } else {
+            try? storage.removexattr(file.descriptor, FilePlaces.attributeName)
+        }
     }
 
     private func put(
@@ -146,15 +212,13 @@ extension Volume {
     /// The caller has write access.
     func forgetPlace(of file: OpenFile, in directoryID: [UInt8]) {
         guard store.traits.keepsOrder, let header = file.header,
+            // The entry of the header's own directory counts while that header is not durable.
+            header.directoryID != directoryID,
             var left = try? places(of: header, .descriptor(file.descriptor))?.directoryIDs,
             let index = left.firstIndex(of: directoryID)
         else { return }
         left.remove(at: index)
-        if let places = FilePlaces(directoryIDs: left) {
-            try? put(places, of: header, file.descriptor)
-        } else {
-            try? storage.removexattr(file.descriptor, FilePlaces.attributeName)
-        }
+        putBack(left, of: file)
     }
 
     // MARK: After a durable point
@@ -165,35 +229,59 @@ extension Volume {
     func settleMovedFiles(_ moved: [Node]) {
         if moved.isEmpty { return }
         defer { for node in moved { nodes.table.release(node, lookups: 1) } }
+        // After a failed sync memory may show pages that the disk does not have: such a file is not
+        // touched, and keeps its list.
+        guard durability.syncFailures == 0 else { return }
         guard let context = try? WorkerContext(allocatingFor: self) else { return }
         for node in moved { try? settleMovedFile(node, context) }
     }
 
+    /// The name can't move meanwhile: a rename to another directory has `directoryMoves`
+    /// exclusively.
     private func settleMovedFile(_ node: Node, _ context: WorkerContext) throws(Errno) {
-        guard let link = node.link, node.allLinks.count == 1 else { return }
-        let directoryID = try backing.directoryState(of: link.parent).id
-        let file = try acquire(node, context).file
-        defer { release(file, context) }
-        try file.withWriteAccess { access throws(Errno) in
-            let before = try storage.fstat(file.descriptor)
-            guard file.isWritable, before.st_nlink == 1, node.link?.parent === link.parent,
-                var header = file.header
-            else { return }
-            if header.directoryID == directoryID {
-                // A durable point came after the header.
-                return try storage.removexattr(file.descriptor, FilePlaces.attributeName)
+        try names.directoryMoves.withReadLock { () throws(Errno) in
+            guard let link = node.link, node.allLinks.count == 1 else { return }
+            let directoryID = try backing.directoryState(of: link.parent).id
+            let file = try acquire(node, context).file
+            defer { release(file, context) }
+            try file.withWriteAccess { access throws(Errno) in
+                try settle(access, in: directoryID)
             }
-            header.directoryID = directoryID
-            if file.sizeBytes > 0 {
-                try replaceHeader(access, header)
-            } else {
-                access.headers.put(storedHeader(header))
-                try writeKeylessPage(access)
-            }
-            try storage.setTimes(
-                file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
-                modification: before.st_mtim)
-            durability.moved.note(node) { nodes.table.retain($0) }
         }
+    }
+
+    /// Writes the header with the directory of the file's only name. The list then has this
+    /// directory alone, and stays: a copy of the store may have it without the new header.
+    private func settle(
+        _ access: borrowing FileWriteAccess, in directoryID: [UInt8]
+    ) throws(Errno) {
+        let file = access.file
+        let before = try storage.fstat(file.descriptor)
+        guard file.isWritable, before.st_nlink == 1, var header = file.header,
+            let places = FilePlaces(directoryIDs: [directoryID])
+        else { return }
+        let known = try self.places(of: header, .descriptor(file.descriptor))
+        if header.directoryID == directoryID {
+            if let known, known != places { try put(places, of: header, file.descriptor) }
+            return
+        }
+        let old = file.headers.stored
+        header.directoryID = directoryID
+        if file.sizeBytes > 0 {
+            try replaceHeader(access, header)
+        } else {
+            access.headers.put(storedHeader(header))
+            do throws(Errno) {
+                try writeKeylessPage(access)
+            } catch {
+                access.headers.put(old)
+                throw error
+            }
+        }
+        access.headers.moved(to: directoryID)
+        try storage.setTimes(
+            file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+            modification: before.st_mtim)
+        try put(places, of: header, file.descriptor)
     }
 }

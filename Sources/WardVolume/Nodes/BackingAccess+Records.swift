@@ -46,15 +46,18 @@ extension BackingAccess {
         guard case .failure(let error) = first, keys.format >= .version2,
             error.code != .newerVersion
         else { return first }
+        // A power cut may have come into a move. The next move, or a check, puts it in place.
         let next = try record(named: DirectoryRecord.nextLinkName, descriptor, parentID)
         guard case .success = next else { return first }
-        // A power cut came into the move. A mover at work does the same.
-        if !store.isReadOnly, !names.changes.areUnderWay {
-            try? storage.renameat(
-                descriptor, DirectoryRecord.nextLinkName, descriptor, DirectoryRecord.linkName,
-                flags: 0)
-        }
         return next
+    }
+
+    /// Whether the first record is valid, without the second one of a move.
+    package func isFirstRecordSound(
+        _ descriptor: Int32, parentID: [UInt8]
+    ) throws(Errno) -> Bool {
+        let found = try record(named: DirectoryRecord.linkName, descriptor, parentID)
+        return (try? found.get()) != nil
     }
 
     private func record(
@@ -83,14 +86,23 @@ extension BackingAccess {
         return (try? found.get()) != nil
     }
 
-    /// Whether the record of the directory with this stored name names `parentID` as its parent.
+    /// Whether the record of a directory, under this stored name, names `parentID` as its parent.
     func directoryBelongs(
-        _ stored: UnsafePointer<CChar>, in directory: Int32, _ parentID: [UInt8]
+        _ node: Node, _ stored: UnsafePointer<CChar>, in directory: Int32, _ parentID: [UInt8]
     ) throws(Errno) -> Bool {
         let descriptor = try storage.openat(
             directory, stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
         defer { storage.close(descriptor) }
+        try require(descriptor, node)
         return (try? record(in: descriptor, parentID: parentID).get()) != nil
+    }
+
+    /// Throws `ESTALE` where a descriptor is not of the node's inode.
+    func require(_ descriptor: Int32, _ node: Node) throws(Errno) {
+        let status = try storage.fstat(descriptor)
+        guard UInt64(status.st_ino) == node.inode, status.st_dev == store.device else {
+            throw .staleNFSFileHandle
+        }
     }
 
     /// Makes a directory record under a hidden name, for `placeRecord`. Returns that name.

@@ -122,7 +122,11 @@ package final class BackingAccess: Sendable {
                 else { throw error }
                 // The name went while the kernel did not know its directory, or knew it as another
                 // node.
-                if names.changes.isQuiet(since: quiet) { node.forgetLink(link) }
+                if names.changes.isQuiet(since: quiet), node.forgetLink(link),
+                    keys.format >= .version2
+                {
+                    node.noteForgotten(link)
+                }
                 if attempt > 3 { usleep(100) }
             }
         }

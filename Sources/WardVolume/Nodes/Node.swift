@@ -95,8 +95,26 @@ package final class Node: @unchecked Sendable {
         guardLock.withLock { links.addFirst(parent, name) }
     }
 
-    /// Forgets a name that proved to be wrong, if the node has another one.
-    func forgetLink(_ link: NodeLink) { guardLock.withLock { links.forget(link) } }
+    /// Forgets a name that proved to be wrong, if the node has another one. True if it did.
+    func forgetLink(_ link: NodeLink) -> Bool { guardLock.withLock { links.forget(link) } }
+
+    /// Notes a forgotten name, which the kernel still knows.
+    func noteForgotten(_ link: NodeLink) {
+        guardLock.withLock { links.forgotten.append(link) }
+        notes.hasForgottenNames.value = true
+    }
+
+    /// Returns the names of `noteForgotten`, and none of them again.
+    func takeForgottenLinks() -> [NodeLink] {
+        notes.hasForgottenNames.value = false
+        return guardLock.withLock {
+            defer { links.forgotten = [] }
+            return links.forgotten
+        }
+    }
+
+    /// Forgets a name at which the node does not belong.
+    func dropLink(_ link: NodeLink) { removeLink(link.parent, link.name) }
 
     /// Forgets a name. True where no name is left.
     @discardableResult

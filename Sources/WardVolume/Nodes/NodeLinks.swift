@@ -21,6 +21,8 @@ struct NodeLinks {
     /// A name; nil where all names were removed.
     private(set) var first: NodeLink?
     private var more: [NodeLink] = []
+    /// Names that were forgotten, and that the kernel may still know.
+    var forgotten: [NodeLink] = []
 
     var all: [NodeLink] { (first.map { [$0] } ?? []) + more }
 
@@ -41,11 +43,13 @@ struct NodeLinks {
         if first == nil { first = NodeLink(parent: parent, name) }
     }
 
-    /// Forgets the first name, if it is this one and there is another one.
-    mutating func forget(_ link: NodeLink) {
+    /// Forgets the first name, if it is this one and there is another one. True if it did.
+    @discardableResult
+    mutating func forget(_ link: NodeLink) -> Bool {
         guard !more.isEmpty, let first, first.parent === link.parent, first.name == link.name
-        else { return }
+        else { return false }
         self.first = more.removeFirst()
+        return true
     }
 
     mutating func remove(_ parent: Node, _ name: UnsafePointer<CChar>) {

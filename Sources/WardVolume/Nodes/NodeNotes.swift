@@ -12,6 +12,8 @@ struct NodeNotes: ~Copyable, Sendable {
     let isFresh = AtomicValue(false)
     /// The file was seen with several names; some of them may never have been looked up.
     let hasSeveralNames = AtomicValue(false)
+    /// The kernel still knows a name that the store does not have any more (format 2).
+    let hasForgottenNames = AtomicValue(false)
     /// See `Node.isSuperseded`.
     let isSuperseded = AtomicValue(false)
 }

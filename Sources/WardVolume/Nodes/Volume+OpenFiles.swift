@@ -16,6 +16,7 @@ extension Volume {
         _ node: Node, _ context: WorkerContext
     ) throws(Errno) -> (file: OpenFile, wasNew: Bool, lastPageOffset: Int) {
         guard node.isRegular else { throw .invalidArgument }
+        defer { forgetNamesInKernel(of: node) }
         return try node.openLock.withLock { () throws(Errno) in
             if let file = node.file {
                 file.uses.all.value += 1

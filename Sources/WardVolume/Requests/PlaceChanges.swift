@@ -79,8 +79,7 @@ struct PlaceChanges {
         func inner() throws(Errno) { try with(rest.dropFirst(), body) }
         if let file = change.file {
             try volume.withFilePlace(
-                file, change.to.state, leaving: change.from, keepsOthers: change.keepsOthers,
-                context, inner)
+                file, change.to.state, leaving: change.from, context, inner)
         } else if change.type == S_IFDIR {
             try volume.backing.withDirectoryPlace(
                 change.stored, of: change.parent, in: change.fromDescriptor, change.from, change.to,
@@ -100,24 +99,35 @@ extension Volume {
     /// changes the file. `leaving`: the directory of a name that goes with it; nil with link(2).
     /// After the change of names the caller calls `movedFiles.end`.
     func withFilePlace(
-        _ file: OpenFile, _ target: DirectoryState, leaving: DirectoryState?, keepsOthers: Bool,
+        _ file: OpenFile, _ target: DirectoryState, leaving: DirectoryState?,
         _ context: WorkerContext, _ body: () throws(Errno) -> Void
     ) throws(Errno) {
         try file.withWriteAccess(outOfOrder: .exchange) { access throws(Errno) in
-            // The list of places is bound to the ID in the header. With names in two directories,
-            // a file that lost its header in a power cut would get an ID that fits one of them.
+            let nameCount = Int(try storage.fstat(file.descriptor).st_nlink)
+            let keepsOthers = nameCount > (leaving == nil ? 0 : 1)
+            // The list of places is bound to the ID in the header. A header that the file got later
+            // could be on the disk before the new name. With names in two directories, a file that
+            // lost its header in a power cut would get an ID that fits one of them.
             if keepsOthers || !store.traits.keepsOrder {
                 try makeDurableHeader(access, file.protectionClass)
+            } else if file.header == nil {
+                try makeKeylessHeader(access, file.protectionClass)
             }
             // After a power cut the file may be in either directory.
             if !store.traits.keepsOrder {
                 durability.unsynced.movedFiles.note(file.node.inode, by: context)
             }
-            if let header = file.header {
+            let before = try file.header.flatMap { header throws(Errno) in
                 try permit(
-                    header, in: target.id, keeping: keepsOthers ? nil : leaving?.id, file)
+                    header, in: target.id, keeping: keepsOthers ? nil : leaving?.id ?? target.id,
+                    file)
             }
-            try body()
+            do throws(Errno) {
+                try body()
+            } catch {
+                if let before { putBack(before, of: file) }
+                throw error
+            }
             if keepsOthers {
                 if let leaving { forgetPlace(of: file, in: leaving.id) }
             } else {
@@ -145,7 +155,10 @@ extension BackingAccess {
             throw damaged(names.path(of: NodeLink(parent: parent, stored)), error)
         }
         let next = DirectoryRecord.nextLinkName
-        // A power cut may have left one.
+        // A power cut may have left one. It may be the only valid one.
+        if try !isFirstRecordSound(moved, parentID: from.id) {
+            try storage.renameat(moved, next, moved, DirectoryRecord.linkName, flags: 0)
+        }
         try? storage.unlinkat(moved, next, 0)
         try storage.symlinkat(
             target: record.linkTarget(

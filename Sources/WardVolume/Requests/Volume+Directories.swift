@@ -139,7 +139,7 @@ extension Volume {
                 {
                     sweep(try backing.directoryDescriptor(of: node).rawValue, entry.name)
                 }
-            } else if !OwnName.isRecord(entry.name), !OwnName.isCompanion(entry.name) {
+            } else if !keys.ownNames.isRecord(entry.name), !keys.ownNames.isCompanion(entry.name) {
                 reportForeign(entry.name, node)
             }
             return nil

@@ -26,14 +26,17 @@ extension Volume {
             context.beginClassDecision()
             try keepClass(of: node, movingTo: state, context)
         }
-        return try backing.withName(newName, in: parent, state, to: context.nameB) {
-            name throws(Errno) in
-            let status = try makeLink(of: node, name, isUnnamed: isUnnamed, context)
-            noteArrival(
-                status.backing, to: parent, name.stored, before: before, .link, caller, context)
-            nodes.table.retain(node)
-            return Entry(
-                node: node.id, generation: node.generation, attributes: status.attributes)
+        // A check may not take the permit of a link away before the link has its name.
+        return try names.withMovesFixed(if: bindsPlaces && !node.isRegular) { () throws(Errno) in
+            try backing.withName(newName, in: parent, state, to: context.nameB) {
+                name throws(Errno) in
+                let status = try makeLink(of: node, name, isUnnamed: isUnnamed, context)
+                noteArrival(
+                    status.backing, to: parent, name.stored, before: before, .link, caller, context)
+                nodes.table.retain(node)
+                return Entry(
+                    node: node.id, generation: node.generation, attributes: status.attributes)
+            }
         }
     }
 
@@ -94,8 +97,9 @@ extension Volume {
                     && (file.header?.directoryID ?? name.state.id) == name.state.id
             }
             if isHome { return try body() }
-            return try withFilePlace(
-                file, name.state, leaving: nil, keepsOthers: !isUnnamed, context, body)
+            try withFilePlace(file, name.state, leaving: nil, context, body)
+            if isUnnamed { durability.moved.note(node) { nodes.table.retain($0) } }
+            return
         }
         guard node.type == S_IFLNK, let link = node.link, link.parent !== name.parent else {
             return try body()

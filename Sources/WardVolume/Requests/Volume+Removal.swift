@@ -177,8 +177,10 @@ extension Volume {
         var leftovers: [[UInt8]] = []
         var isEmpty = true
         try storage.list(descriptor) { entry in
-            if OwnName.isRecord(entry.name) { return }
-            if OwnName.isCompanion(entry.name) || entry.name.starts(with: ".ward-".utf8) {
+            if keys.ownNames.isRecord(entry.name) { return }
+            if keys.ownNames.isCompanion(entry.name) || entry.name.starts(with: ".n".utf8)
+                || entry.name.starts(with: ".ward-".utf8)
+            {
                 leftovers.append(entry.name)
             } else {
                 isEmpty = false
@@ -196,7 +198,7 @@ extension Volume {
             try withOpenDirectory(directory, stored) { descriptor throws(Errno) in
                 var isEmpty = true
                 try storage.list(descriptor) { entry in
-                    if !OwnName.isRecord(entry.name) { isEmpty = false }
+                    if !keys.ownNames.isRecord(entry.name) { isEmpty = false }
                 }
                 if isEmpty {
                     removeHidden(directory, String(decoding: name, as: UTF8.self), descriptor)

@@ -22,8 +22,7 @@ package struct RootRepair: ~Copyable {
         }
         let keys: VolumeKeys
         do throws(VolumeOpenError) {
-            keys = try VolumeRoot.derive(
-                volumeKey, RootRepair.format(opened, storage), backingPath)
+            keys = try RootRepair.keys(opened, backingPath, volumeKey, storage)
         } catch {
             storage.close(opened)
             throw error
@@ -36,9 +35,36 @@ package struct RootRepair: ~Copyable {
 
     deinit { storage.close(descriptor) }
 
-    /// The later one of the formats that the root's record and the state record name: either may be
-    /// damaged.
-    private static func format(_ descriptor: Int32, _ storage: any Storage) -> VolumeFormat {
+    /// Returns the keys in the format under which one of the root's two records authenticates.
+    /// Without one it is format 1. If then a record claims to be of format 2, throws `damaged`: a
+    /// repair in the wrong format would take all files for damaged.
+    private static func keys(
+        _ descriptor: Int32, _ path: String, _ volumeKey: borrowing SecretBytes,
+        _ storage: any Storage
+    ) throws(VolumeOpenError) -> VolumeKeys {
+        let keys = try VolumeRoot.derive(volumeKey, .version1, path)
+        if isKnown(descriptor, path, keys, storage) { return keys }
+        let later = try VolumeRoot.derive(volumeKey, .version2, path)
+        if isKnown(descriptor, path, later, storage) { return later }
+        guard claimedFormat(descriptor, storage) == .version1 else {
+            throw VolumeOpenError(
+                .damaged, path: path + "/" + DirectoryRecord.linkName,
+                "is damaged, and so is \(VolumeStateRecord.fileName): neither tells the format")
+        }
+        return keys
+    }
+
+    private static func isKnown(
+        _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
+    ) -> Bool {
+        (try? VolumeRoot.readRecord(descriptor, path, keys, storage)) != nil
+            || (try? VolumeRoot.readState(descriptor, path, keys, storage)) != nil
+    }
+
+    /// The later one of the formats that the records name, unauthenticated.
+    private static func claimedFormat(
+        _ descriptor: Int32, _ storage: any Storage
+    ) -> VolumeFormat {
         let file = try? storage.openat(
             descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
         var bytes = [UInt8](repeating: 0, count: VolumeStateRecord.headBytes)

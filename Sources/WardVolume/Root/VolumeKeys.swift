@@ -58,6 +58,9 @@ extension VolumeKeys {
     /// The parent's ID as directory records take it: nil in format 1, which binds to no parent.
     package func parentID(_ id: [UInt8]) -> [UInt8]? { format == .version1 ? nil : id }
 
+    /// The names of a directory that are no file's.
+    package var ownNames: OwnName { OwnName(format) }
+
     /// The names under which a directory's record is looked for, in this order. The second one is
     /// there while the directory moves, and where a power cut came into a move.
     package var recordNames: [String] {
