@@ -64,8 +64,10 @@ SANITIZER ?= address
 # its tests in it, and needs nothing of other modules.
 DEBUG_FLAGS := -Xcc -O2 -Xswiftc -index-ignore-system-modules -Xswiftc -index-ignore-clang-modules
 # The build of `make test`, in a directory of its own: not optimised, with all checks of a debug build. Two differences save time.
-# A module is compiled as a whole, and a program does not examine all of its commands' declarations at each start (0088).
-TEST_FLAGS := -c release --scratch-path .build-tests -Xswiftc -Onone -Xswiftc -enable-testing -Xswiftc -DCHECKED $(DEBUG_FLAGS)
+# A module is compiled as a whole, and a program does not examine all of its commands' declarations at each start (0088). One job
+# writes a module's interface and its code: with two jobs the declarations of each module would be checked twice.
+TEST_FLAGS := -c release --scratch-path .build-tests -Xswiftc -Onone -Xswiftc -enable-testing -Xswiftc -DCHECKED \
+    -Xswiftc -no-emit-module-separately-wmo $(DEBUG_FLAGS)
 # Swift Testing walks the stack at each throw unless it is told not to (scripts/run-suites does the same).
 export SWT_SWIFT_ERROR_BACKTRACING_ENABLED ?= 0
 
