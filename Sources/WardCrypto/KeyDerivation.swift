@@ -63,6 +63,18 @@ public enum HMACSHA256 {
         }
     }
 
+    /// Derives a key by HMAC of a message that is not secret. Throws `outOfLockedMemory`.
+    public static func derive(
+        _ message: [UInt8], key: borrowing SecretBytes
+    ) throws(CryptoError) -> SecretBytes {
+        guard var result = try? SecretBytes(zeroed: bytes) else { throw .outOfLockedMemory }
+        result.withUnsafeMutableBytes { out in
+            message.withUnsafeBytes { authenticate($0, key: key, to: out.baseAddress!) }
+        }
+        ward_scrub_stack()
+        return result
+    }
+
     /// Derives a key by HMAC: the message and the result are secret. Throws `outOfLockedMemory`.
     public static func derive(
         _ message: borrowing SecretBytes, key: borrowing SecretBytes

@@ -24,11 +24,13 @@ public enum SelfTest {
     public static func run() throws(SelfTestError) {
         try check("AES-256-GCM, NIST GCM specification case 16", aesGCM)
         try check("AES-256-GCM-SIV, RFC 8452 C.2", aesGCMSIV)
+        try check("XAES-256-GCM, C2SP", xaesGCM)
         try check("AES key wrap, RFC 3394 4.6", keyWrap)
         try check("HMAC-SHA-256, RFC 4231 case 1", hmac)
         try check("HKDF-SHA-256, RFC 5869 case 3", hkdf)
         try check("scrypt, RFC 7914 12", scrypt)
         try check("X25519, RFC 7748 6.1", x25519)
+        try check("ML-KEM-768, NIST's first vector", mlkem768)
         try check("concatenation KDF, RFC 7518 C", concatenationKDF)
     }
 
@@ -64,6 +66,33 @@ public enum SelfTest {
             nonce: "030000000000000000000000", plaintext: "0200000000000000",
             associatedData: "01",
             sealed: "1de22967237a813291213f267e3b452f02d01ae33e4ec854")
+    }
+
+    /// The two keys take the two branches of CMAC's doubling.
+    private static func xaesGCM() throws -> Bool {
+        let vectors: [(key: String, associatedData: String, sealed: String)] = [
+            ("01", "", "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271"),
+            (
+                "03", "c2sp.org/XAES-256-GCM",
+                "986ec1832593df5443a179437fd083bf3fdb41abd740a21f71eb769d"
+            ),
+        ]
+        let nonce = Array("ABCDEFGHIJKLMNOPQRSTUVWX".utf8)
+        return try vectors.allSatisfy { vector in
+            let cipher = try XAES256GCM(
+                key: try secret(String(repeating: vector.key, count: 32)))
+            let data = Array(vector.associatedData.utf8)
+            var sealed = try Array("XAES-256-GCM".utf8).withUnsafeBytes {
+                try cipher.seal($0, nonce: nonce, associatedData: data)
+            }
+            guard sealed == nonce + bytes(vector.sealed),
+                try cipher.open(sealed, associatedData: data).withUnsafeBytes({
+                    $0.elementsEqual("XAES-256-GCM".utf8)
+                })
+            else { return false }
+            sealed[sealed.count - 1] ^= 1
+            return (try? cipher.open(sealed, associatedData: data).count) == nil
+        }
     }
 
     /// Seals, compares, opens again, and checks that a changed tag is refused.
@@ -140,6 +169,26 @@ public enum SelfTest {
         let expected = try secret(
             "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
         return shared == expected
+    }
+
+    /// Compares the public key of the vector's seed by its digest, and makes a round trip. FIPS 203
+    /// §6.3 says the secret of a ciphertext that is none: SHAKE-256 of z ‖ ciphertext.
+    private static func mlkem768() throws -> Bool {
+        let seed = try secret(
+            "7c9935a0b07694aa0c6d10e4db6b1add2fd81a25ccb148032dcd739936737f2d"
+                + "b505d7cfad1b497499323c8686325e4792f267aafa3f87ca60d01cb54f29202a")
+        let publicKey = try MLKEM768.publicKey(ofSeed: seed)
+        let digest = "86adbca81f4fee893e2fb58fb98aa2fe188f501fed268d7f4056f8c05c4e53c4"
+        guard SHA256Digest.hash(publicKey) == bytes(digest) else { return false }
+        var ciphertext: [UInt8] = []
+        let sent = try MLKEM768.encapsulate(to: publicKey, ciphertext: &ciphertext)
+        let received = try MLKEM768.decapsulate(ciphertext, seed: seed)
+        guard sent == received else { return false }
+        let rejected = try MLKEM768.decapsulate(
+            [UInt8](repeating: 0, count: MLKEM768.ciphertextBytes), seed: seed)
+        let expected = try secret(
+            "50ff20fd6a4c2e372c2ac80aef09995cb26c22d1a8cb9eb95cb83b5a018a48fb")
+        return rejected == expected
     }
 
     private static func concatenationKDF() throws -> Bool {

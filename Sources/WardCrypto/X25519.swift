@@ -53,6 +53,28 @@ public enum OnePassDiffieHellman {
     }
 }
 
+extension OnePassDiffieHellman {
+    /// The key of format 2: the same KDF of Z ‖ `capsuleSecret` ‖ `volumeSecret`, 32 bytes each,
+    /// with ephemeral public ‖ class public ‖ `capsuleID` behind. All three secrets are needed for
+    /// the key.
+    public static func wrappingKey(
+        sharedSecret: borrowing SecretBytes, capsuleSecret: borrowing SecretBytes,
+        volumeSecret: borrowing SecretBytes, ephemeralPublicKey: [UInt8], classPublicKey: [UInt8],
+        capsuleID: [UInt8]
+    ) throws(CryptoError) -> SecretBytes {
+        precondition(ephemeralPublicKey.count == 32 && classPublicKey.count == 32)
+        precondition(capsuleSecret.count == 32 && volumeSecret.count == 32 && capsuleID.count == 16)
+        guard var secrets = try? SecretBytes(zeroed: 96) else { throw .outOfLockedMemory }
+        secrets.withUnsafeMutableBytes { out in
+            sharedSecret.withUnsafeBytes { out[0..<32].copyBytes(from: $0) }
+            capsuleSecret.withUnsafeBytes { out[32..<64].copyBytes(from: $0) }
+            volumeSecret.withUnsafeBytes { out[64..<96].copyBytes(from: $0) }
+        }
+        return try ConcatenationKDF.derive(
+            from: secrets, otherInfo: ephemeralPublicKey + classPublicKey + capsuleID)
+    }
+}
+
 /// The single-step concatenation KDF with SHA-256, NIST SP 800-56A rev. 1 §5.8.1, one block of 32
 /// bytes.
 public enum ConcatenationKDF {

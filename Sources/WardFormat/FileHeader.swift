@@ -14,13 +14,16 @@ import WardSystem
 ///  32  directory ID           16   format 1: where the file was created, a hint for repair;
 ///                                 format 2: where the file is (`FilePlaces`)
 ///  48  wrapped key            72   padded with zeros
-/// 120  zeros                 104
+/// 120  capsule ID             16   format 2, class B with a key: `Capsule`; else zeros
+/// 136  zeros                  88
 /// 224  MAC                    32   HMAC-SHA-256 of bytes 0–223 under the header key
 /// ```
 public struct FileHeader: Equatable, Sendable {
     public static let bytes = PageLayout.headerBytes
     static let magic: [UInt8] = Array("WARDFILE".utf8)
     static let macOffset = 224
+    package static let capsuleOffset = 120
+    package static let capsuleEnd = 136
 
     public var protectionClass: ProtectionClass
     /// Whether pages of zeros are holes (true) or were wiped (false).
@@ -32,12 +35,16 @@ public struct FileHeader: Equatable, Sendable {
     public var directoryID: [UInt8]
     /// Empty where the file has no key yet.
     public var wrappedKey: [UInt8]
+    /// The ID (16 bytes) of the capsule whose secret is in the wrapped key; `Capsule.noID` where
+    /// there is none.
+    public var capsuleID: [UInt8]
 
     public init(
         protectionClass: ProtectionClass, isSparse: Bool = false, fileID: [UInt8],
-        directoryID: [UInt8], wrappedKey: [UInt8] = []
+        directoryID: [UInt8], wrappedKey: [UInt8] = [], capsuleID: [UInt8] = Capsule.noID
     ) {
-        precondition(fileID.count == 16 && directoryID.count == 16)
+        precondition(fileID.count == 16 && directoryID.count == 16 && capsuleID.count == 16)
+        self.capsuleID = capsuleID
         self.protectionClass = protectionClass
         self.isSparse = isSparse
         self.fileID = fileID
@@ -50,6 +57,8 @@ public struct FileHeader: Equatable, Sendable {
         to out: UnsafeMutableRawPointer, macKey: borrowing SecretBytes, format: VolumeFormat
     ) {
         precondition(FileHeader.isPossible(wrappedKey.count, protectionClass))
+        precondition(
+            capsuleID == Capsule.noID || format >= .version2 && FileHeader.namesCapsule(wrappedKey))
         out.initializeMemory(as: UInt8.self, repeating: 0, count: FileHeader.bytes)
         out.copyMemory(from: FileHeader.magic, byteCount: 8)
         out.storeBytes(of: format.rawValue.littleEndian, toByteOffset: 8, as: UInt16.self)
@@ -61,6 +70,7 @@ public struct FileHeader: Equatable, Sendable {
         (out + 16).copyMemory(from: fileID, byteCount: 16)
         (out + 32).copyMemory(from: directoryID, byteCount: 16)
         (out + 48).copyMemory(from: wrappedKey, byteCount: wrappedKey.count)
+        (out + FileHeader.capsuleOffset).copyMemory(from: capsuleID, byteCount: 16)
         HMACSHA256.authenticate(
             UnsafeRawBufferPointer(start: out, count: FileHeader.macOffset), key: macKey,
             to: out + FileHeader.macOffset)
@@ -94,14 +104,22 @@ public struct FileHeader: Equatable, Sendable {
         guard version == format.rawValue, length == FileHeader.bytes,
             let protectionClass = ProtectionClass(rawValue: bytes[12]), bytes[13] & ~1 == 0,
             FileHeader.isPossible(keyCount, protectionClass),
-            bytes[(48 + keyCount)..<FileHeader.macOffset].allSatisfy({ $0 == 0 })
+            bytes[(48 + keyCount)..<FileHeader.capsuleOffset].allSatisfy({ $0 == 0 }),
+            bytes[FileHeader.capsuleEnd..<FileHeader.macOffset].allSatisfy({ $0 == 0 })
         else { throw FormatError(.malformed, "file header: impossible field") }
         self.protectionClass = protectionClass
         isSparse = bytes[13] & 1 != 0
         fileID = [UInt8](bytes[16..<32])
         directoryID = [UInt8](bytes[32..<48])
         wrappedKey = [UInt8](bytes[48..<(48 + keyCount)])
+        capsuleID = [UInt8](bytes[FileHeader.capsuleOffset..<FileHeader.capsuleEnd])
+        guard
+            capsuleID == Capsule.noID || format >= .version2 && FileHeader.namesCapsule(wrappedKey)
+        else { throw FormatError(.malformed, "file header: a capsule without its key") }
     }
+
+    /// Whether a header with this wrapped key may name a capsule: one of class B.
+    private static func namesCapsule(_ wrappedKey: [UInt8]) -> Bool { wrappedKey.count == 72 }
 
     private static func isPossible(_ keyCount: Int, _ protectionClass: ProtectionClass) -> Bool {
         keyCount == 0 || keyCount == (protectionClass == .completeUnlessOpen ? 72 : 40)

@@ -19,6 +19,8 @@ public struct PageLayout: Equatable, Sendable {
     public static let recordOverheadBytes = recordPrefixBytes + tagBytes
     /// Set on a page that was the file's last page when it was written.
     public static let finalFlag: UInt16 = 1
+    /// Set on a page that was sealed under the key of its epoch (`PageKey`): format 2.
+    public static let epochKeyFlag: UInt16 = 2
 
     /// The size of a page on disk: 512 or 4096 bytes.
     public let pageBytes: Int
@@ -95,9 +97,18 @@ public struct RecordPrefix: Equatable, Sendable {
     @inline(__always)
     public var isFinal: Bool { flags & PageLayout.finalFlag != 0 }
 
-    /// Whether this version knows all flags that are set.
+    /// Whether the page was sealed under the key of its epoch; else under the file key.
     @inline(__always)
-    public var hasKnownFlags: Bool { flags & ~PageLayout.finalFlag == 0 }
+    public var hasEpochKey: Bool { flags & PageLayout.epochKeyFlag != 0 }
+
+    /// Whether pages of a volume of this format may have all flags that are set.
+    @inline(__always)
+    public func hasKnownFlags(_ format: VolumeFormat) -> Bool {
+        let known =
+            format == .version1
+            ? PageLayout.finalFlag : PageLayout.finalFlag | PageLayout.epochKeyFlag
+        return flags & ~known == 0
+    }
 
     /// Reads epoch, length and flags of the record at `record`.
     @inline(__always)
@@ -110,10 +121,13 @@ public struct RecordPrefix: Equatable, Sendable {
             littleEndian: record.loadUnaligned(fromByteOffset: 18, as: UInt16.self))
     }
 
-    public init(epoch: UInt32, length: Int, isFinal: Bool) {
+    /// The prefix of a page that a volume of this format writes.
+    public init(epoch: UInt32, length: Int, isFinal: Bool, format: VolumeFormat) {
         self.epoch = epoch
         self.length = UInt16(length)
-        flags = isFinal ? PageLayout.finalFlag : 0
+        flags =
+            (isFinal ? PageLayout.finalFlag : 0)
+            | (format == .version1 ? 0 : PageLayout.epochKeyFlag)
     }
 
     /// Writes epoch, length and flags into the record at `record`.

@@ -7,7 +7,7 @@ import Glibc
 /// rank: it is held for a few steps in memory.
 enum LockRank: UInt, CaseIterable {
     // Line 1.
-    case directoryHandle, longTargets, directoryMoves, record, longNames
+    case capsules, directoryHandle, longTargets, directoryMoves, record, longNames
     // Line 2.
     case durablePoint, storeSync
     // Line 3.
@@ -24,6 +24,7 @@ enum LockRank: UInt, CaseIterable {
     /// The name in the document.
     var name: String {
         switch self {
+        case .capsules: "Capsules.beginning"
         case .directoryHandle: "DirectoryHandle.lock"
         case .longTargets: "NameTree.longTargets"
         case .directoryMoves: "NameTree.directoryMoves"

@@ -75,7 +75,6 @@ public final class Volume: Sendable {
         mount = MountSide(keepsContent: kernelKeepsContent)
         layout = PageLayout(pageBytes: parameters.pageBytes)
         pending = PendingStores(pageBytes: parameters.pageBytes)
-        gate = ContentGate(keyring)
         reporter = Reporter(observer)
 
         let opened = try VolumeRoot.open(
@@ -84,6 +83,7 @@ public final class Volume: Sendable {
         store = BackingStore(
             path: backingPath, storage, root: opened.descriptor, opened.status,
             isReadOnly: readOnly)
+        gate = ContentGate(keyring, try Capsules.forFormat2(store, keys, keyring, reporter))
         self.storage = storage
         let root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
         let state = DirectoryState(record: opened.record)
@@ -96,6 +96,7 @@ public final class Volume: Sendable {
             store, nodes, names, keys, rules, reporter)
         durability = Durability(
             store, keys, reporter, epoch: opened.epoch, doubtful: opened.doubtful)
+        if !readOnly { gate.capsules?.begin() }
         if opened.wasUnclean {
             report(
                 .note(

@@ -27,6 +27,7 @@ import WardSystem
         [
             "class \(header.protectionClass.rawValue)", "sparse \(header.isSparse)",
             "\(header.fileID)", "\(header.directoryID)", "\(header.wrappedKey)",
+            "capsule \(header.capsuleID)",
         ]
     }
 
@@ -47,6 +48,7 @@ import WardSystem
                     "class \(try vector.number("class"))", "sparse \(try vector.flag("sparse"))",
                     "\(try vector.bytes("fileID"))", "\(try vector.bytes("directoryID"))",
                     "\(try vector.bytes("wrappedKey"))",
+                    "capsule \(vector.has("capsuleID") ? try vector.bytes("capsuleID") : Capsule.noID)",
                 ]
             }
             #expect(found == wanted, "\(vector.name)")
@@ -65,15 +67,24 @@ import WardSystem
 
     @Test func fileKeys() throws {
         let file = try VectorFile("file-keys")
-        let keyring = try keyring(file.common)
+        let plain = try keyring(file.common)
+        let bound = try keyring(file.common)
+        let volumeKey = try secret(try file.common.bytes("volumeKey"))
+        bound.bindClassB(to: try KeyDerivation.derive(from: volumeKey, info: "ward class B"))
+        #expect(try bound.capsulePublicKey() == file.common.bytes("capsulePublicKey"))
         for vector in file.vectors {
+            let keyring = try vector.format() == .version1 ? plain : bound
+            let ciphertext = vector.has("capsule") ? try vector.bytes("capsule") : []
+            let capsule =
+                ciphertext.isEmpty
+                ? nil : try Capsule(reading: ciphertext, id: vector.bytes("capsuleID"))
             let number = UInt8(try vector.number("class"))
             let protectionClass = try #require(ProtectionClass(rawValue: number))
             var key: [UInt8]?
             do throws(KeyringError) {
                 let wrapped = (try? vector.bytes("wrappedKey")) ?? []
                 key = try wrapped.withUnsafeBytesTyped { bytes throws(KeyringError) in
-                    try keyring.unwrap(bytes, for: protectionClass).exposed()
+                    try keyring.unwrap(bytes, for: protectionClass, capsule: capsule).exposed()
                 }
             } catch {
                 #expect(error == .authenticationFailed, "\(vector.name)")

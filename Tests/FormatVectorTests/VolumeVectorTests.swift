@@ -81,13 +81,14 @@ import WardSystem
             let stored = try vector.text("stored")
             // Only root has trusted attributes.
             if stored.hasPrefix("trusted."), geteuid() != 0 { continue }
-            let planted = try PlantedVolume(file.common)
+            let format = try vector.format()
+            let planted = try PlantedVolume(file.common, format: format)
             let path = planted.path + "/" + planted.storedName("file")
             let header = FileHeader(
                 protectionClass: .none, fileID: id, directoryID: planted.keys.rootID)
             var page = [UInt8](repeating: 0, count: 512)
             page.withUnsafeMutableBytes {
-                header.write(to: $0.baseAddress!, macKey: planted.keys.headers, format: .version1)
+                header.write(to: $0.baseAddress!, macKey: planted.keys.headers, format: format)
             }
             try Data(page).write(to: URL(fileURLWithPath: path))
             let value = try vector.bytes("value")
@@ -115,7 +116,8 @@ import WardSystem
         for vector in file.vectors {
             let doubtful = try vector.has("doubtful") ? vector.spans("doubtful") : []
             let planted = try PlantedVolume(
-                file.common, doubtful: doubtful.map { UInt32($0[0])...UInt32($0[1]) })
+                file.common, format: vector.format(),
+                doubtful: doubtful.map { UInt32($0[0])...UInt32($0[1]) })
             try Data(try vector.bytes()).write(
                 to: URL(fileURLWithPath: planted.path + "/" + planted.storedName("file")))
             let harness = try OpenedVolume(planted)

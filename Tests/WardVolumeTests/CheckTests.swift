@@ -663,7 +663,7 @@ import WardSystem
         let header = FileHeader(
             protectionClass: .completeUnlessOpen, fileID: Array(real[16..<32]),
             directoryID: Array(real[32..<48]),
-            wrappedKey: try public0.wrap(key, for: .completeUnlessOpen))
+            wrappedKey: try public0.wrap(key, for: .completeUnlessOpen).bytes)
         var page = [UInt8](repeating: 0, count: 4096)
         var plain = Array("forged".utf8)
         plain += [UInt8](repeating: 0, count: volume.layout.capacity(ofPage: 0) - plain.count)

@@ -13,22 +13,36 @@ public enum KeyringError: Error, Equatable, Sendable {
     case outOfLockedMemory
 }
 
+/// A file key as it is stored in a header.
+public struct WrappedKey: Equatable, Sendable {
+    /// 40 bytes, for class B 72.
+    public var bytes: [UInt8]
+    /// The ID of the capsule whose secret is in it, `Capsule.noID` for none.
+    public var capsuleID: [UInt8]
+
+    init(_ bytes: [UInt8], capsuleID: [UInt8] = Capsule.noID) {
+        self.bytes = bytes
+        self.capsuleID = capsuleID
+    }
+}
+
 /// The class keys that are in memory now. Every file key is wrapped and unwrapped here.
 ///
 /// Concurrency: any thread. The mutex of `state` is held for one wrap (about a microsecond, for
-/// class B about fifty).
+/// class B a few hundred at most).
 public final class ClassKeyring: Sendable {
-    private struct State: ~Copyable {
+    struct State: ~Copyable {
         var a: SecretBytes?
         /// The private half of the class B pair.
         var b: SecretBytes?
         var c: SecretBytes?
         var d: SecretBytes?
         var cx: SecretBytes?
+        var binding = ClassBBinding()
         var available: ProtectionClassSet = []
     }
 
-    private let state = Mutex(State())
+    let state = Mutex(State())
     /// The public half of the class B pair, which wraps in every state.
     public let classBPublicKey: [UInt8]
 
@@ -83,7 +97,10 @@ public final class ClassKeyring: Sendable {
     public func evict(_ classes: ProtectionClassSet) {
         state.withLock { state in
             if classes.contains(.a) { state.a = nil }
-            if classes.contains(.b) { state.b = nil }
+            if classes.contains(.b) {
+                state.b = nil
+                state.binding.forgetOpened()
+            }
             if classes.contains(.c) { state.c = nil }
             if classes.contains(.d) { state.d = nil }
             if classes.contains(.cx) { state.cx = nil }
@@ -110,20 +127,22 @@ public final class ClassKeyring: Sendable {
     }
 
     /// Wraps a file key: RFC 3394 under the class key (40 bytes). For class B: ephemeral public key
-    /// ‖ RFC 3394 under the one-pass Diffie-Hellman key (72 bytes); this needs no secret and works
-    /// in every state.
+    /// ‖ RFC 3394 under the one-pass Diffie-Hellman key (72 bytes); this needs no class key and
+    /// works in every state.
     public func wrap(
         _ fileKey: borrowing SecretBytes, for protectionClass: ProtectionClass
-    ) throws(KeyringError) -> [UInt8] {
+    ) throws(KeyringError) -> WrappedKey {
         if protectionClass == .completeUnlessOpen { return try wrapForB(fileKey) }
-        return try withKey(of: protectionClass) { AESKeyWrap.wrap(fileKey, using: $0) }
+        return WrappedKey(try withKey(of: protectionClass) { AESKeyWrap.wrap(fileKey, using: $0) })
     }
 
-    /// Unwraps a key that `wrap` made.
+    /// Unwraps a key that `wrap` made. `capsule`: the one that the key's header names, if it names
+    /// one.
     public func unwrap(
-        _ wrapped: UnsafeRawBufferPointer, for protectionClass: ProtectionClass
+        _ wrapped: UnsafeRawBufferPointer, for protectionClass: ProtectionClass,
+        capsule: Capsule? = nil
     ) throws(KeyringError) -> SecretBytes {
-        if protectionClass == .completeUnlessOpen { return try unwrapForB(wrapped) }
+        if protectionClass == .completeUnlessOpen { return try unwrapForB(wrapped, capsule) }
         guard wrapped.count == 40 else { throw .authenticationFailed }
         var fileKey: SecretBytes?
         var failure: CryptoError?
@@ -135,43 +154,6 @@ public final class ClassKeyring: Sendable {
             }
         }
         if let fileKey = fileKey.take() { return fileKey }
-        throw failure == .outOfLockedMemory ? .outOfLockedMemory : .authenticationFailed
-    }
-
-    private func wrapForB(_ fileKey: borrowing SecretBytes) throws(KeyringError) -> [UInt8] {
-        guard let ephemeral = try? SecretBytes(random: 32) else { throw .outOfLockedMemory }
-        let ephemeralPublic = X25519.publicKey(of: ephemeral)
-        do {
-            let shared = try X25519.sharedSecret(ephemeral, classBPublicKey)
-            let key = try OnePassDiffieHellman.wrappingKey(
-                sharedSecret: shared, ephemeralPublicKey: ephemeralPublic,
-                classPublicKey: classBPublicKey)
-            return ephemeralPublic + AESKeyWrap.wrap(fileKey, using: key)
-        } catch CryptoError.outOfLockedMemory {
-            throw .outOfLockedMemory
-        } catch {
-            throw .authenticationFailed
-        }
-    }
-
-    private func unwrapForB(_ wrapped: UnsafeRawBufferPointer) throws(KeyringError) -> SecretBytes {
-        guard wrapped.count == 72 else { throw .authenticationFailed }
-        let ephemeralPublic = [UInt8](wrapped[0..<32])
-        var result: SecretBytes?
-        var failure: CryptoError?
-        try withKey(of: .completeUnlessOpen) { privateKey in
-            do throws(CryptoError) {
-                let shared = try X25519.sharedSecret(privateKey, ephemeralPublic)
-                let key = try OnePassDiffieHellman.wrappingKey(
-                    sharedSecret: shared, ephemeralPublicKey: ephemeralPublic,
-                    classPublicKey: classBPublicKey)
-                result = try AESKeyWrap.unwrap(
-                    UnsafeRawBufferPointer(rebasing: wrapped[32...]), using: key)
-            } catch {
-                failure = error
-            }
-        }
-        if let result = result.take() { return result }
         throw failure == .outOfLockedMemory ? .outOfLockedMemory : .authenticationFailed
     }
 }

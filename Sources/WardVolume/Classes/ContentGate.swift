@@ -8,6 +8,8 @@ import WardSystem
 /// Concurrency: any thread; each part has a lock of its own.
 final class ContentGate: Sendable {
     let keyring: ClassKeyring
+    /// The capsules in class B's keys; nil in format 1.
+    let capsules: Capsules?
     let classes: ClassGate
     let contexts = WorkerContexts()
     let evictions = Evictions()
@@ -16,8 +18,9 @@ final class ContentGate: Sendable {
     /// Decides when refused reads are answered.
     let refusals = Refusals()
 
-    init(_ keyring: ClassKeyring) {
+    init(_ keyring: ClassKeyring, _ capsules: Capsules?) {
         self.keyring = keyring
+        self.capsules = capsules
         classes = ClassGate(open: keyring.available)
     }
 }

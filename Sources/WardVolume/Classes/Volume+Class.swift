@@ -155,7 +155,9 @@ extension Volume {
             else { return false }
             let key = try loadKey(file, content.context)
             do throws(KeyringError) {
-                header.wrappedKey = try keyring.wrap(key, for: wanted)
+                let wrapped = try keyring.wrap(key, for: wanted)
+                header.wrappedKey = wrapped.bytes
+                header.capsuleID = wrapped.capsuleID
             } catch {
                 throw error == .outOfLockedMemory ? .noMemory : .notPermitted
             }

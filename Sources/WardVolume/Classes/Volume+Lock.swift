@@ -69,6 +69,9 @@ extension Volume {
             }
         }
         refusals.letGo()
+        if let capsules = gate.capsules, classes.contains(.a), !isReadOnly {
+            background.add { capsules.begin() }
+        }
     }
 
     /// Whether the kernel may hold mapped pages of these classes that it has not written back.

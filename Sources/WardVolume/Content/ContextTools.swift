@@ -1,4 +1,5 @@
 import WardCrypto
+import WardFormat
 import WardSystem
 
 /// The pages of the file being served that differ from the format and are excused by an unclean
@@ -25,36 +26,57 @@ struct Excuses {
     }
 }
 
-/// The cipher context of the file that a thread served last.
+/// The key under which a page is sealed.
+enum PageKeyUse: Equatable {
+    /// The file key: format 1, and pages that a volume brought from there.
+    case fileKey
+    /// The key of an epoch (`PageKey`).
+    case epoch(UInt32)
+
+    @inline(__always)
+    init(_ prefix: RecordPrefix) { self = prefix.hasEpochKey ? .epoch(prefix.epoch) : .fileKey }
+}
+
+/// The cipher context of the file and the epoch that a thread served last.
 struct CipherCache: ~Copyable {
     private var cipher: AEADContext?
     /// The serial of its key; 0: none.
     private var serial: UInt64 = 0
+    private var use = PageKeyUse.fileKey
 
     var isEmpty: Bool { serial == 0 }
 
     /// Runs `body` with the cipher of a key. `load` brings the key where it is not in memory.
     @inline(__always)
     mutating func with<R>(
-        _ key: FileKey, load: () throws(Errno) -> SecretBytes,
+        _ key: FileKey, _ use: PageKeyUse, load: () throws(Errno) -> SecretBytes,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
         let wanted = key.serial
-        if wanted == 0 || serial != wanted { try make(of: key, load: load) }
+        if wanted == 0 || serial != wanted || self.use != use {
+            try make(of: key, use, load: load)
+        }
         return try body(cipher!)
     }
 
     private mutating func make(
-        of key: FileKey, load: () throws(Errno) -> SecretBytes
+        of key: FileKey, _ use: PageKeyUse, load: () throws(Errno) -> SecretBytes
     ) throws(Errno) {
         wipe()
         try key.withKey(load: load) { bytes throws(Errno) in
             do throws(CryptoError) {
-                cipher = try AEADContext(.aes256GCM, key: bytes)
+                cipher =
+                    switch use {
+                    case .fileKey: try AEADContext(.aes256GCM, key: bytes)
+                    case .epoch(let epoch):
+                        try AEADContext(
+                            .aes256GCM, key: PageKey.derive(from: bytes, epoch: epoch))
+                    }
             } catch {
                 throw .noMemory
             }
             serial = key.serial
+            self.use = use
         }
     }
 

@@ -204,7 +204,7 @@ extension Volume {
                 isFinal
                 ? change.newSize - layout.start(ofPage: page) : layout.capacity(ofPage: page)
             let payload = try payload(of: page, length, change, of: file, slot, content)
-            try withCipher(of: file, content) { cipher throws(Errno) in
+            try withSealingCipher(of: file, epoch: epoch, content) { cipher throws(Errno) in
                 seal(
                     payload, page: page, length: length, isFinal: isFinal, epoch: epoch,
                     nonce: nonce, to: record, cipher)

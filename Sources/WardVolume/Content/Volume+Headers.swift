@@ -13,7 +13,7 @@ extension Volume {
     ) throws(Errno) {
         let file = access.file
         let key = try SecretBytes(random: 32)
-        let wrapped: [UInt8]
+        let wrapped: WrappedKey
         do throws(KeyringError) {
             wrapped = try gate.keyring.wrap(key, for: file.protectionClass)
         } catch {
@@ -25,7 +25,8 @@ extension Volume {
                 protectionClass: file.protectionClass, fileID: SystemRandom.bytes(16),
                 directoryID: file.headers.directoryID)
         header.protectionClass = file.protectionClass
-        header.wrappedKey = wrapped
+        header.wrappedKey = wrapped.bytes
+        header.capsuleID = wrapped.capsuleID
         header.isSparse = false
         access.headers.put(storedHeader(header))
         access.headers.keyChanged()
@@ -34,7 +35,9 @@ extension Volume {
     }
 
     func storedHeader(_ header: FileHeader) -> StoredHeader {
-        StoredHeader(header: header, bytes: headerBytes(header))
+        StoredHeader(
+            header: header, bytes: headerBytes(header),
+            capsule: gate.capsules?.known(header.capsuleID))
     }
 
     func headerBytes(_ header: FileHeader) -> [UInt8] {

@@ -112,7 +112,7 @@ extension Volume {
                 (plain + (edges[index].lowerBound - layout.start(ofPage: page))).initializeMemory(
                     as: UInt8.self, repeating: 0, count: edges[index].count)
                 let (length, isLast) = expectation(file, page)
-                try withCipher(of: file, content) { cipher throws(Errno) in
+                try withSealingCipher(of: file, epoch: epoch, content) { cipher throws(Errno) in
                     seal(
                         plain, page: page, length: length, isFinal: isLast, epoch: epoch,
                         nonce: nonce, to: slot + layout.recordOffset(ofPage: page), cipher)

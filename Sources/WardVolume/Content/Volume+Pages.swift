@@ -42,14 +42,24 @@ extension Volume {
         throw denied(file.node, file.protectionClass, operation, caller)
     }
 
-    /// Runs `body` with the cipher of a file, whose key is unwrapped where it is not in memory.
+    /// Runs `body` with the cipher for sealing pages of a file in an epoch. The file's key is
+    /// unwrapped where it is not in memory.
     @inline(__always)
-    func withCipher<R>(
-        of file: OpenFile, _ content: borrowing ContentAccess,
+    func withSealingCipher<R>(
+        of file: OpenFile, epoch: UInt32, _ content: borrowing ContentAccess,
+        _ body: (borrowing AEADContext) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        try withCipher(
+            of: file, keys.format == .version1 ? .fileKey : .epoch(epoch), content, body)
+    }
+
+    @inline(__always)
+    private func withCipher<R>(
+        of file: OpenFile, _ use: PageKeyUse, _ content: borrowing ContentAccess,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
         try content.withCipher(
-            of: file, load: { () throws(Errno) in try loadKey(file, content.context) }, body)
+            of: file, use, load: { () throws(Errno) in try loadKey(file, content.context) }, body)
     }
 
     /// Whether the gate admits the operation. The answer is valid only while the content lock is
@@ -87,7 +97,8 @@ extension Volume {
         do throws(KeyringError) {
             var key: SecretBytes?
             try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
-                key = try gate.keyring.unwrap(bytes, for: header.protectionClass)
+                key = try gate.keyring.unwrap(
+                    bytes, for: header.protectionClass, capsule: file.headers.stored?.capsule)
             }
             return key.take()!
         } catch .unavailable {
@@ -95,7 +106,13 @@ extension Volume {
         } catch .outOfLockedMemory {
             throw .noMemory
         } catch {
-            reportFailure(of: file, "the file key does not unwrap", context)
+            let isMissing =
+                header.capsuleID != Capsule.noID && file.headers.stored?.capsule == nil
+            reportFailure(
+                of: file,
+                isMissing
+                    ? "its capsule \(Capsule.directoryName)/\(Capsule.fileName(header.capsuleID)) is missing or damaged"
+                    : "the file key does not unwrap", context)
             throw .ioError
         }
     }
@@ -129,7 +146,8 @@ extension Volume {
     ) {
         record.storeBytes(of: nonce.0, as: UInt64.self)
         record.storeBytes(of: nonce.1, toByteOffset: 8, as: UInt32.self)
-        let prefix = RecordPrefix(epoch: epoch, length: length, isFinal: isFinal)
+        let prefix = RecordPrefix(
+            epoch: epoch, length: length, isFinal: isFinal, format: keys.format)
         prefix.write(to: record)
         let capacity = layout.capacity(ofPage: page)
         var associated = (UInt64(page).littleEndian, UInt64(0))
@@ -142,9 +160,22 @@ extension Volume {
         }
     }
 
-    /// Opens the record of page `page`. Returns false if it does not authenticate.
+    /// Opens the record of page `page` of a file. Returns false if it does not authenticate, or has
+    /// flags that the volume's format does not know.
     @inline(__always)
     func open(
+        _ record: UnsafeRawPointer, page: Int, of file: OpenFile,
+        to plain: UnsafeMutableRawPointer, _ content: borrowing ContentAccess
+    ) throws(Errno) -> Bool {
+        let prefix = RecordPrefix(reading: record)
+        guard prefix.hasKnownFlags(keys.format) else { return false }
+        return try withCipher(of: file, PageKeyUse(prefix), content) { cipher throws(Errno) in
+            open(record, page: page, to: plain, cipher)
+        }
+    }
+
+    @inline(__always)
+    private func open(
         _ record: UnsafeRawPointer, page: Int, to plain: UnsafeMutableRawPointer,
         _ cipher: borrowing AEADContext
     ) -> Bool {
@@ -195,11 +226,10 @@ extension Volume {
         let record = sealed + layout.recordOffset(ofPage: page)
         let prefix = RecordPrefix(reading: record)
         let (length, isLast) = expectation(file, page)
-        if Int(prefix.length) == length, prefix.isFinal == isLast, prefix.hasKnownFlags {
-            let ok = try withCipher(of: file, content) { cipher throws(Errno) in
-                open(record, page: page, to: plain, cipher)
-            }
-            if ok { return }
+        if Int(prefix.length) == length, prefix.isFinal == isLast,
+            try open(record, page: page, of: file, to: plain, content)
+        {
+            return
         }
         try decodeUnexpected(file, page: page, sealed, to: plain, content)
     }
@@ -239,11 +269,9 @@ extension Volume {
             try judge(file, page, "page \(page) is zero", context)
             return
         }
-        let ok = try withCipher(of: file, content) { cipher throws(Errno) in
-            open(record, page: page, to: plain, cipher)
-        }
+        let ok = try open(record, page: page, of: file, to: plain, content)
         let prefix = RecordPrefix(reading: record)
-        guard ok, prefix.hasKnownFlags, Int(prefix.length) <= capacity else {
+        guard ok, Int(prefix.length) <= capacity else {
             reportFailure(of: file, "page \(page) does not authenticate", context)
             throw .ioError
         }
@@ -325,9 +353,7 @@ extension Volume {
                 content throws(Errno) in
                 // Scrub before a lock may proceed.
                 defer { explicit_bzero(buffer + 4096, 4096) }
-                let ok = try withCipher(of: file, content) { cipher throws(Errno) in
-                    open(record, page: page, to: buffer + 4096, cipher)
-                }
+                let ok = try open(record, page: page, of: file, to: buffer + 4096, content)
                 return ok ? RecordPrefix(reading: record).epoch : nil
             }
         }

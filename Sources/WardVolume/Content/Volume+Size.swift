@@ -112,7 +112,7 @@ extension Volume {
             (context.plain + length).initializeMemory(
                 as: UInt8.self, repeating: 0, count: capacity - length)
             let nonce = context.freshNonce()
-            try withCipher(of: file, content) { cipher throws(Errno) in
+            try withSealingCipher(of: file, epoch: epochNow, content) { cipher throws(Errno) in
                 seal(
                     context.plain, page: newLast, length: length, isFinal: true, epoch: epochNow,
                     nonce: nonce, to: context.sealed + layout.recordOffset(ofPage: newLast), cipher)
@@ -230,7 +230,7 @@ extension Volume {
         let zeros = context.plain + pageBytes
         zeros.initializeMemory(as: UInt8.self, repeating: 0, count: pageBytes)
         var nonce = context.freshNonce()
-        try withCipher(of: file, content) { cipher throws(Errno) in
+        try withSealingCipher(of: file, epoch: epochNow, content) { cipher throws(Errno) in
             seal(
                 context.plain, page: oldLast, length: layout.capacity(ofPage: oldLast),
                 isFinal: false, epoch: epochNow, nonce: nonce,

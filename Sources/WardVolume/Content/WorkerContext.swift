@@ -163,10 +163,10 @@ public final class WorkerContext: @unchecked Sendable {
 
     @inline(__always)
     fileprivate func withCipher<R>(
-        of file: OpenFile, load: () throws(Errno) -> SecretBytes,
+        of file: OpenFile, _ use: PageKeyUse, load: () throws(Errno) -> SecretBytes,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
-        try cipher.with(file.key, load: load, body)
+        try cipher.with(file.key, use, load: load, body)
     }
 
     /// Twelve random bytes.
@@ -187,12 +187,12 @@ struct ContentAccess: ~Copyable {
     func usePlain(_ count: Int) { context.usePlain(count) }
 
     /// Runs `body` with the cipher of a file. The expanded key is kept for the next request of the
-    /// same file. `load` brings the file key where it is not in memory.
+    /// same file and epoch. `load` brings the file key where it is not in memory.
     @inline(__always)
     func withCipher<R>(
-        of file: OpenFile, load: () throws(Errno) -> SecretBytes,
+        of file: OpenFile, _ use: PageKeyUse, load: () throws(Errno) -> SecretBytes,
         _ body: (borrowing AEADContext) throws(Errno) -> R
     ) throws(Errno) -> R {
-        try context.withCipher(of: file, load: load, body)
+        try context.withCipher(of: file, use, load: load, body)
     }
 }

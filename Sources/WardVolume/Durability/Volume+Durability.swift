@@ -41,6 +41,7 @@ extension Volume {
             try? durablePoint(closing: false)
             background.drain()
         }
+        gate.capsules?.end()
         try durablePoint(closing: true)
     }
 

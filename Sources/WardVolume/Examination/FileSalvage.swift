@@ -139,8 +139,9 @@ package struct FileSalvage: Sendable {
         where !candidate.wrappedKey.isEmpty
             && (isProven || candidate.protectionClass != .completeUnlessOpen)
         {
+            let capsule = volume.gate.capsules?.fetch(candidate.capsuleID)
             let opens = try context.withContent { content throws(Errno) in
-                try classKeyOpens(candidate, content)
+                try classKeyOpens(candidate, capsule, content)
             }
             if opens { return (candidate, isProven) }
         }
@@ -149,12 +150,13 @@ package struct FileSalvage: Sendable {
 
     /// Whether the class key is there and opens the header's wrapped key.
     private func classKeyOpens(
-        _ header: FileHeader, _ content: borrowing ContentAccess
+        _ header: FileHeader, _ capsule: Capsule?, _ content: borrowing ContentAccess
     ) throws(Errno) -> Bool {
         guard volume.gate.classes.state(of: header.protectionClass) == .open else { return false }
         do throws(KeyringError) {
             try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
-                _ = try volume.keyring.unwrap(bytes, for: header.protectionClass)
+                _ = try volume.keyring.unwrap(
+                    bytes, for: header.protectionClass, capsule: capsule)
             }
             return true
         } catch {
@@ -174,7 +176,9 @@ package struct FileSalvage: Sendable {
         let read = FileHeader(
             protectionClass: protectionClass, isSparse: bytes[13] & 1 != 0,
             fileID: [UInt8](bytes[16..<32]), directoryID: [UInt8](bytes[32..<48]),
-            wrappedKey: [UInt8](bytes[48..<48 + keyBytes]))
+            wrappedKey: [UInt8](bytes[48..<48 + keyBytes]),
+            capsuleID: protectionClass == .completeUnlessOpen && volume.bindsPlaces
+                ? [UInt8](bytes[FileHeader.capsuleOffset..<FileHeader.capsuleEnd]) : Capsule.noID)
         for isSparse in [read.isSparse, !read.isSparse] {
             for directoryID in [read.directoryID, parentID] {
                 var candidate = read
@@ -269,11 +273,10 @@ package struct FileSalvage: Sendable {
         let opens = try context.withContent { content throws(Errno) in
             guard volume.isAdmitted(file) else { throw Errno.notPermitted }
             content.usePlain(layout.pageBytes)
-            return try volume.withCipher(of: file, content) { cipher throws(Errno) in
-                volume.open(record, page: page, to: context.plain, cipher)
-            }
+            return try volume.open(
+                record, page: page, of: file, to: context.plain, content)
         }
-        guard opens, prefix.hasKnownFlags, prefix.length > 0,
+        guard opens, prefix.length > 0,
             Int(prefix.length) <= layout.capacity(ofPage: page)
         else { return nil }
         return Int(prefix.length)

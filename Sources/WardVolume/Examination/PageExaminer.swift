@@ -138,11 +138,9 @@ package final class PageExaminer: Sendable {
             if page > 0, !isLast, file.header?.isSparse == true { return nil }
             return PageFault(page..<page + 1, excused, PageFault.wiped, bytes: start..<end)
         }
-        let opens = try volume.withCipher(of: file, content) { cipher throws(Errno) in
-            volume.open(record, page: page, to: context.plain, cipher)
-        }
-        guard opens, prefix.hasKnownFlags,
-            Int(prefix.length) <= layout.capacity(ofPage: page)
+        let opens = try volume.open(
+            record, page: page, of: file, to: context.plain, content)
+        guard opens, Int(prefix.length) <= layout.capacity(ofPage: page)
         else {
             return PageFault(page..<page + 1, .lost, "does not authenticate", bytes: start..<end)
         }

@@ -125,7 +125,7 @@ extension Volume {
         guard name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") else { return true }
         guard let owner else { return false }
         do throws(CryptoError) {
-            _ = try keys.attributes.openSecret(
+            _ = try keys.attributes.open(
                 value, associatedData: owner + Array(name.utf8))
             return true
         } catch {

@@ -6,6 +6,8 @@ struct StoredHeader {
     var header: FileHeader
     /// The header's 256 bytes.
     var bytes: [UInt8]
+    /// The capsule that the header names. Nil where it names none, or its file can't be read.
+    var capsule: Capsule?
 }
 
 /// The header of an open file, and the page 0 that may be on the disk instead of it.
@@ -60,7 +62,16 @@ struct FileHeaderState {
 
     /// Page 0 is about to get this header, or a failed call puts it back; nil: the file has no page
     /// 0 any more.
-    mutating func put(_ header: StoredHeader?) { stored = header }
+    mutating func put(_ header: StoredHeader?) { stored = header.map(keepingCapsule) }
+
+    /// The capsule stays with the file as long as its headers name it.
+    private func keepingCapsule(_ new: StoredHeader) -> StoredHeader {
+        guard new.capsule == nil, let stored, stored.header.capsuleID == new.header.capsuleID
+        else { return new }
+        var new = new
+        new.capsule = stored.capsule
+        return new
+    }
 
     /// Page 0 gets a new key: no earlier page has it.
     mutating func keyChanged() {
@@ -77,7 +88,7 @@ struct FileHeaderState {
     /// Page 0 has another header with the same key.
     mutating func replaced(with new: StoredHeader) {
         willReplace(with: stored?.bytes ?? [])
-        stored = new
+        stored = keepingCapsule(new)
     }
 
     /// A sync succeeded: the disk has the present header.

@@ -173,7 +173,9 @@ extension Volume {
         }
         try requirePlaces(of: node, header, descriptor)
         let bytes = [UInt8](UnsafeRawBufferPointer(start: buffer, count: FileHeader.bytes))
-        beginning.headers.put(StoredHeader(header: header, bytes: bytes))
+        beginning.headers.put(
+            StoredHeader(
+                header: header, bytes: bytes, capsule: gate.capsules?.fetch(header.capsuleID)))
         if header.wrappedKey.isEmpty {
             if backingBytes >= 2 * pageBytes { beginning.syncState.foreignPagesCut() }
             return beginEmpty(&beginning, node, hasTail: backingBytes != pageBytes)

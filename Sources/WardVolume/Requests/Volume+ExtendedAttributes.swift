@@ -8,8 +8,8 @@ import WardSystem
 ///
 /// Attributes of users (`user.*`, `trusted.*`) are stored encrypted. The stored name is `user.w.`
 /// (or `trusted.w.`) ‖ base64url of the first 16 bytes of HMAC-SHA-256 of the name. The value is
-/// nonce 12 ‖ ciphertext ‖ tag 16 of name length 2 ‖ name ‖ value. The associated data is the ID of
-/// the file or directory ‖ stored name.
+/// sealed (`MetadataCipher`): name length 2 ‖ name ‖ value. The associated data is the ID of the
+/// file or directory ‖ stored name.
 ///
 /// `security.*` and POSIX ACLs pass through. The volume answers `user.ward.class`,
 /// `.class.unsynced`, `.synced`, `.volume` and `.socket` itself and stores none of them. The same
@@ -285,7 +285,7 @@ extension Volume {
             if isMark, try !isOwner(caller, of: node) { throw .notPermitted }
             try withOwnerID(of: node, context) { owner throws(Errno) in
                 let stored = storedName(name, prefix)
-                let sealed = sealAttribute(name, value, owner, stored)
+                let sealed = try sealAttribute(name, value, owner, stored)
                 try backing.withPathDescriptor(of: node) { descriptor throws(Errno) in
                     try sealed.withUnsafeBytesTyped { bytes throws(Errno) in
                         try storage.setxattr(descriptor, stored, bytes, flags: flags)
@@ -349,13 +349,13 @@ extension Volume {
     private func sealAttribute(
         _ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, _ owner: [UInt8],
         _ stored: String
-    ) -> [UInt8] {
+    ) throws(Errno) -> [UInt8] {
         var plain: [UInt8] = [UInt8(name.count & 0xFF), UInt8(name.count >> 8)]
         plain.append(contentsOf: name)
         plain.append(contentsOf: value)
         defer { plain.withUnsafeMutableBytes { explicit_bzero($0.baseAddress!, $0.count) } }
-        return plain.withUnsafeBytes {
-            keys.attributes.sealCombined($0, associatedData: owner + Array(stored.utf8))
+        return try plain.withUnsafeBytesTyped { bytes throws(Errno) in
+            try keys.attributes.seal(bytes, associatedData: owner + Array(stored.utf8))
         }
     }
 
@@ -478,7 +478,7 @@ extension VolumeKeys {
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {
         guard
-            let plain = try? attributes.openSecret(
+            let plain = try? attributes.open(
                 sealed, associatedData: owner + Array(stored.utf8))
         else { return nil }
         return plain.withUnsafeBytes { bytes in

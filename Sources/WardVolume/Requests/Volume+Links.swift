@@ -9,9 +9,8 @@ import WardSystem
 struct LongTarget: Equatable {
     /// The first byte of the stored link. No base64url begins with it.
     static let mark = UInt8(ascii: "~")
-    /// Bytes of the stored link: the mark, and base64url of 48 bytes. Base64url itself never has
-    /// this length.
-    static let storedBytes = 65
+    /// Bytes of the plaintext that is sealed.
+    static let plainBytes = 20
     static let associatedData = Array("long".utf8)
 
     /// 16 random bytes.
@@ -24,12 +23,15 @@ struct LongTarget: Equatable {
     /// The plaintext that is sealed: the ID ‖ length 2 ‖ zero 2.
     var plain: [UInt8] { id + [UInt8(lengthBytes & 0xFF), UInt8(lengthBytes >> 8), 0, 0] }
 
-    /// Returns nil if `plain` is no such record.
-    init?(plain: [UInt8]) {
-        guard plain.count == 20, plain[18] == 0, plain[19] == 0 else { return nil }
+    /// Returns nil if `plain` is no such record. `shortest`: the longest target, in bytes, that
+    /// has room in a link.
+    init?(plain: [UInt8], above shortest: Int) {
+        guard plain.count == LongTarget.plainBytes, plain[18] == 0, plain[19] == 0 else {
+            return nil
+        }
         id = Array(plain[0..<16])
         lengthBytes = Int(plain[16]) | Int(plain[17]) << 8
-        guard Volume.longestShortTarget < lengthBytes, lengthBytes <= Volume.longestLinkTarget
+        guard shortest < lengthBytes, lengthBytes <= Volume.longestLinkTarget
         else { return nil }
     }
 
@@ -43,11 +45,14 @@ struct LongTarget: Equatable {
 // a target is a file of `ward.links` in the root (docs/format.md §7), and the link names the file.
 // So the link may be moved and have many names.
 extension Volume {
-    /// The bytes that a target's encryption adds: nonce 12 ‖ tag 16.
-    static let linkOverheadBytes = 28
     /// Longest target, in bytes, whose encryption fits into the 4,095 bytes of a link of the
     /// backing store.
-    static let longestShortTarget = 4095 * 3 / 4 - linkOverheadBytes
+    var longestShortTarget: Int { 4095 * 3 / 4 - keys.links.overheadBytes }
+    /// Bytes of a stored link that names a file of `ward.links`: the mark, and base64url. Base64url
+    /// itself never has this length.
+    var longLinkBytes: Int {
+        1 + (LongTarget.plainBytes + keys.links.overheadBytes) * 4 / 3
+    }
     /// The kernel's limit in bytes: `PATH_MAX` without its zero.
     static let longestLinkTarget = 4095
     /// The directory of long targets, in the root of the backing directory.
@@ -123,34 +128,23 @@ extension Volume {
     /// the directory that it was made in; empty in format 1.
     func linkContent(_ stored: [UInt8], origin: [UInt8]) -> LinkContent? {
         if stored.first == LongTarget.mark {
-            guard stored.count == LongTarget.storedBytes,
+            guard stored.count == longLinkBytes,
                 let sealed = Base64URL.decode(String(decoding: stored.dropFirst(), as: UTF8.self))
             else { return nil }
             return openLinkTarget(sealed, associatedData: LongTarget.associatedData + origin)
-                .flatMap(LongTarget.init(plain:)).map(LinkContent.long)
+                .flatMap { LongTarget(plain: $0, above: longestShortTarget) }
+                .map(LinkContent.long)
         }
         return Base64URL.decode(String(decoding: stored, as: UTF8.self))
             .flatMap { openLinkTarget($0, associatedData: origin) }.map(LinkContent.short)
     }
 
-    /// Returns the plain target of nonce 12 ‖ ciphertext ‖ tag 16; nil if it does not authenticate.
+    /// Returns the plain target of a sealed one; nil if it does not authenticate.
     private func openLinkTarget(_ sealed: [UInt8], associatedData: [UInt8]) -> [UInt8]? {
-        let plainCount = sealed.count - Volume.linkOverheadBytes
-        guard plainCount >= 0 else { return nil }
-        var ok = false
-        let target = [UInt8](unsafeUninitializedCapacity: max(1, plainCount)) { out, initialized in
-            sealed.withUnsafeBytes { sealed in
-                let base = sealed.baseAddress!
-                ok = associatedData.withUnsafeBytes { data in
-                    keys.links.open(
-                        base + 12, count: plainCount, to: out.baseAddress!,
-                        tag: base + 12 + plainCount, nonce: base,
-                        associatedData: data.baseAddress, associatedDataBytes: data.count)
-                }
-            }
-            initialized = ok ? plainCount : 0
+        guard let target = try? keys.links.open(sealed, associatedData: associatedData) else {
+            return nil
         }
-        return ok ? target : nil
+        return target.withUnsafeBytes { [UInt8]($0) }
     }
 
     /// Returns the target that is kept in `ward.links`; nil if the file there is not this target's.
@@ -160,7 +154,7 @@ extension Volume {
                 directory, long.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
             defer { storage.close(file) }
             // One byte more, to notice a file that is too long.
-            let limit = long.lengthBytes + Volume.linkOverheadBytes + 1
+            let limit = long.lengthBytes + keys.links.overheadBytes + 1
             var sealed = [UInt8](repeating: 0, count: limit)
             let got = try sealed.withUnsafeMutableBufferPointer { out throws(Errno) in
                 try storage.pread(file, out.baseAddress!, limit, at: 0)
@@ -183,8 +177,8 @@ extension Volume {
     /// The size for stat(2), in bytes. `status` is the backing link's.
     func linkTargetBytes(of node: Node, _ status: FileStatus) -> Int {
         let stored = Int(status.st_size)
-        guard stored == LongTarget.storedBytes else {
-            return max(0, Base64URL.decodedCount(stored) - Volume.linkOverheadBytes)
+        guard stored == longLinkBytes else {
+            return max(0, Base64URL.decodedCount(stored) - keys.links.overheadBytes)
         }
         guard case .long(let long) = try? content(of: node) else { return 0 }
         return long.lengthBytes
@@ -200,10 +194,10 @@ extension Volume {
     ) throws(Errno) -> Entry {
         guard target.count <= Volume.longestLinkTarget else { throw .fileNameTooLong }
         let origin = bindsPlaces ? try backing.directoryState(of: node(parent)).id : []
-        guard target.count > Volume.longestShortTarget else {
+        guard target.count > longestShortTarget else {
             return try makeSymbolicLink(
                 parent, name,
-                Base64URL.encode(keys.links.sealCombined(target, associatedData: origin)),
+                Base64URL.encode(keys.links.seal(target, associatedData: origin)),
                 caller, context)
         }
         return try names.longTargets.withReadLock { () throws(Errno) in
@@ -211,9 +205,9 @@ extension Volume {
             try keepLongTarget(long, target)
             var isMade = false
             do throws(Errno) {
-                let sealed = long.plain.withUnsafeBytes {
-                    keys.links.sealCombined(
-                        $0, associatedData: LongTarget.associatedData + origin)
+                let sealed = try long.plain.withUnsafeBytesTyped { plain throws(Errno) in
+                    try keys.links.seal(
+                        plain, associatedData: LongTarget.associatedData + origin)
                 }
                 return try makeSymbolicLink(
                     parent, name, String(UnicodeScalar(LongTarget.mark)) + Base64URL.encode(sealed),
@@ -243,7 +237,7 @@ extension Volume {
     private func keepLongTarget(
         _ long: LongTarget, _ target: UnsafeRawBufferPointer
     ) throws(Errno) {
-        let sealed = keys.links.sealCombined(target, associatedData: long.id)
+        let sealed = try keys.links.seal(target, associatedData: long.id)
         try withLongTargets(makes: true) { directory throws(Errno) in
             let file = try storage.openat(
                 directory, long.fileName, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode: 0o600)
@@ -289,7 +283,7 @@ extension Volume {
     /// `status` is that of the name's file.
     func companions(_ status: FileStatus, _ name: StoredName) -> LinkCompanions? {
         guard status.st_mode & S_IFMT == S_IFLNK, status.st_nlink == 1,
-            bindsPlaces || status.st_size == LongTarget.storedBytes,
+            bindsPlaces || status.st_size == longLinkBytes,
             let stored = try? storedLink(name.descriptor, name.stored)
         else { return nil }
         let opened =

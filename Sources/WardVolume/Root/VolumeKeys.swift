@@ -9,10 +9,8 @@ package final class VolumeKeys: Sendable {
     package let format: VolumeFormat
     /// AES-256-GCM-SIV for names.
     package let names: NameCipher
-    /// AES-256-GCM for targets of symbolic links.
-    let links: AEADContext
-    /// AES-256-GCM for extended attributes.
-    let attributes: AEADContext
+    let links: MetadataCipher
+    let attributes: MetadataCipher
     /// HMAC key for the stored names of extended attributes.
     let attributeNames: SecretBytes
     /// HMAC key of file headers.
@@ -23,6 +21,10 @@ package final class VolumeKeys: Sendable {
     let places: SecretBytes
     /// HMAC key of permits for symbolic links (`LinkPermit`).
     let linkPermits: SecretBytes
+    /// HMAC key of the public key to which capsules are made.
+    let capsules: SecretBytes
+    /// The volume's part of the keys that wrap class B's file keys.
+    let classB: SecretBytes
     /// HMAC key of the state record.
     let state: SecretBytes
     /// The directory ID of the root.
@@ -36,17 +38,16 @@ package final class VolumeKeys: Sendable {
         names = NameCipher(
             try AEADContext(
                 .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names")))
-        links = try AEADContext(
-            .aes256GCM, key: KeyDerivation.derive(from: volumeKey, info: "ward symbolic links"))
-        attributes = try AEADContext(
-            .aes256GCM,
-            key: KeyDerivation.derive(from: volumeKey, info: "ward extended attributes"))
+        links = try MetadataCipher(volumeKey, "ward symbolic links", format)
+        attributes = try MetadataCipher(volumeKey, "ward extended attributes", format)
         attributeNames = try KeyDerivation.derive(
             from: volumeKey, info: "ward extended attribute names")
         headers = try KeyDerivation.derive(from: volumeKey, info: "ward file headers")
         records = try KeyDerivation.derive(from: volumeKey, info: "ward directory records")
         places = try KeyDerivation.derive(from: volumeKey, info: "ward file places")
         linkPermits = try KeyDerivation.derive(from: volumeKey, info: "ward link permits")
+        capsules = try KeyDerivation.derive(from: volumeKey, info: "ward capsules")
+        classB = try KeyDerivation.derive(from: volumeKey, info: "ward class B")
         state = try KeyDerivation.derive(from: volumeKey, info: "ward volume state")
         let root = try KeyDerivation.derive(
             from: volumeKey, info: "ward root directory", count: 16)

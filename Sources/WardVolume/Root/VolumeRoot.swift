@@ -124,7 +124,7 @@ enum VolumeRoot {
             VolumeStateRecord.fileName, record.serialized(macKey: keys.state), descriptor, storage)
     }
 
-    private static func writeFile(
+    static func writeFile(
         _ name: String, _ bytes: [UInt8], _ directory: Int32, _ storage: any Storage
     ) throws(Errno) {
         let staging = stagingPrefix + name

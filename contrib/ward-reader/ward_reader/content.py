@@ -4,8 +4,7 @@ import bisect
 import itertools
 
 from .errors import FormatError
-from .primitives import GCM
-from .structures import FileHeader, Layout, open_record
+from .structures import FileHeader, Layout, PageCiphers, open_record
 
 #: The zero pages that are read one by one (format.md §12): the length of a backing file is not authenticated.
 ZERO_PAGES = 16_384
@@ -23,7 +22,8 @@ class Content:
         self._layout = Layout(page_bytes)
         self._doubtful = doubtful
         self._block_bytes = block_bytes
-        self._cipher = None
+        self._ciphers = None
+        self._format = volume_format
         self._epochs = {}
         self.header = None
         self.protection_class = directory_class
@@ -107,7 +107,7 @@ class Content:
         if page not in self._epochs:
             data = self._page(page)[self._layout.record_offset(page):]
             try:
-                self._epochs[page] = open_record(data, page, self._cipher, self._layout.capacity(page)).epoch
+                self._epochs[page] = open_record(data, page, self._ciphers, self._layout.capacity(page)).epoch
             except FormatError:
                 self._epochs[page] = None
         return self._epochs[page]
@@ -125,15 +125,16 @@ class Content:
 
     # --- Content
 
-    def pages(self, class_keys):
+    def pages(self, class_keys, keys=None, read_capsule=None):
         """Yields (offset, bytes or None, error or None) in order: None and an error for a page that can't be believed.
         Holes are left out.
 
-        KeyError where the key of the class is not there; FormatError where the file key does not unwrap.
+        KeyError where the key of the class is not there; FormatError where the file key does not unwrap. `keys` and
+        `read_capsule` as in `FileHeader.file_key`.
         """
         if self.last_page < 0:
             return
-        self._cipher = GCM(self.header.file_key(class_keys))
+        self._ciphers = PageCiphers(self.header.file_key(class_keys, keys, read_capsule), self._format)
         page = zeros = 0
         while page <= self.last_page:
             allocated = self._next_allocated(page)
@@ -164,7 +165,7 @@ class Content:
                 return b""
             self._excuse(page, f"page {page} is zero")
             return bytes(capacity)
-        record = open_record(data, page, self._cipher, capacity)
+        record = open_record(data, page, self._ciphers, capacity)
         if is_last and not record.is_final:
             self._excuse(page, "the file ends without its last page")
         elif not is_last and (record.is_final or len(record.payload) != capacity):

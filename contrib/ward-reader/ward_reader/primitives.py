@@ -6,6 +6,7 @@ import hmac as standard_hmac
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
@@ -44,6 +45,9 @@ def scrypt(passcode, salt, n, r, p):
 class GCM:
     """AES-256-GCM (SP 800-38D) under one key."""
 
+    #: The bytes by which a sealed field is longer.
+    OVERHEAD = NONCE_BYTES + TAG_BYTES
+
     def __init__(self, key):
         self._cipher = AESGCM(key)
 
@@ -61,6 +65,36 @@ class GCM:
         if len(sealed) < NONCE_BYTES + TAG_BYTES:
             raise FormatError(FormatError.MALFORMED, f"{what}: only {len(sealed)} bytes")
         return self.open(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated, what)
+
+
+class XAES:
+    """XAES-256-GCM (C2SP): nonces of 24 bytes, whose first half makes a key of its own."""
+
+    NONCE_BYTES = 24
+    OVERHEAD = NONCE_BYTES + TAG_BYTES
+
+    def __init__(self, key):
+        self._block = Cipher(algorithms.AES(key), modes.ECB())
+        doubled = int.from_bytes(self._encrypt(bytes(16)), "big") << 1
+        self._subkey = doubled ^ 0x87 ^ 1 << 128 if doubled >> 128 else doubled
+
+    def _encrypt(self, block):
+        return self._block.encryptor().update(block)
+
+    def _cipher(self, nonce):
+        messages = (b"\0" + bytes([half]) + b"X\0" + nonce[:12] for half in (1, 2))
+        return GCM(b"".join(self._encrypt((int.from_bytes(message, "big") ^ self._subkey).to_bytes(16, "big"))
+                            for message in messages))
+
+    def seal(self, nonce, plaintext, associated):
+        return self._cipher(nonce).seal(nonce[12:], plaintext, associated)
+
+    def open_sealed(self, sealed, associated, what):
+        """Opens a *sealed* field: nonce ‖ ciphertext ‖ tag."""
+        if len(sealed) < self.OVERHEAD:
+            raise FormatError(FormatError.MALFORMED, f"{what}: only {len(sealed)} bytes")
+        nonce = sealed[:self.NONCE_BYTES]
+        return self._cipher(nonce).open(nonce[12:], sealed[self.NONCE_BYTES:], associated, what)
 
 
 class GCMSIV:

@@ -70,6 +70,14 @@ class Directory:
         except FileNotFoundError:
             return None
 
+    def read_capsule(self, name):
+        """A file of `ward.kem` (format.md §3.1); None where there is none. Of the root alone."""
+        try:
+            with self.open_directory("ward.kem") as capsules:
+                return capsules.read_root_file(name, 8192)
+        except FileNotFoundError:
+            return None
+
     def attributes(self):
         return _attributes(self._descriptor)
 

@@ -3,9 +3,10 @@
 import stat
 from dataclasses import dataclass
 
+from . import mlkem
 from .errors import FormatError
-from .primitives import (GCM, GCMSIV, NONCE_BYTES, TAG_BYTES, base64url, from_base64url, hkdf, hmac, same, sha256, unwrap,
-                         x25519, x25519_public)
+from .primitives import (GCM, GCMSIV, TAG_BYTES, XAES, base64url, from_base64url, hkdf, hmac, same, sha256, unwrap, x25519,
+                         x25519_public)
 
 CLASS_NAMES = {1: "A", 2: "B", 3: "C", 4: "D", 5: "CX"}
 #: The values of `user.ward.class`, which a mount shows and does not store.
@@ -29,13 +30,18 @@ NO_PARENT = bytes(16)
 class VolumeKeys:
     """Everything that is derived from the volume key (§3)."""
 
-    def __init__(self, volume_key):
+    def __init__(self, volume_key, volume_format=1):
         def derive(info, count=32):
             return hkdf(volume_key, b"", info, count)
 
+        def cipher(info):
+            return GCM(derive(info)) if volume_format == 1 else XAES(derive(info + b", extended nonces"))
+
+        self.format = volume_format
         self.names = GCMSIV(derive(b"ward names"))
-        self.links = GCM(derive(b"ward symbolic links"))
-        self.attributes = GCM(derive(b"ward extended attributes"))
+        self.links = cipher(b"ward symbolic links")
+        self.attributes = cipher(b"ward extended attributes")
+        self.class_b = derive(b"ward class B")
         self.attribute_names = derive(b"ward extended attribute names")
         self.headers = derive(b"ward file headers")
         self.records = derive(b"ward directory records")
@@ -55,6 +61,8 @@ class FileHeader:
     file_id: bytes
     directory_id: bytes
     wrapped_key: bytes
+    #: Of the capsule whose secret is in the key of a class B file; zeros for none.
+    capsule_id: bytes = bytes(16)
 
     BYTES = 256
 
@@ -70,24 +78,49 @@ class FileHeader:
         protection_class, flags, key_bytes = data[12], data[13], integer(data, 14, 2)
         if (version != volume_format or integer(data, 10, 2) != 256 or protection_class not in CLASS_NAMES or flags > 1
                 or key_bytes not in (0, 72 if protection_class == 2 else 40)
-                or any(data[48 + key_bytes:224])):
+                or any(data[48 + key_bytes:120]) or any(data[136:224])
+                or any(data[120:136]) and (volume_format == 1 or key_bytes != 72)):
             raise malformed("header: impossible field")
-        return cls(protection_class, flags == 1, data[16:32], data[32:48], data[48:48 + key_bytes])
+        return cls(protection_class, flags == 1, data[16:32], data[32:48], data[48:48 + key_bytes], data[120:136])
 
-    def file_key(self, class_keys):
-        """The file key; KeyError where the key of the class is not there."""
+    def file_key(self, class_keys, keys=None, read_capsule=None):
+        """The file key; KeyError where the key of the class is not there.
+
+        In format 2, class B needs `keys` (VolumeKeys), and `read_capsule(name)`: the file of `ward.kem`, None where there is
+        none.
+        """
         class_key = class_keys[self.protection_class]
         if self.protection_class != 2:
             return unwrap(self.wrapped_key, class_key, "the file key")
         ephemeral, public = self.wrapped_key[:32], x25519_public(class_key)
         secret = x25519(class_key, ephemeral, "the file key")
-        kek = sha256(b"\0\0\0\1" + secret + ephemeral + public)
+        if keys is not None and keys.format == 2:
+            capsule = self._capsule_secret(class_keys, read_capsule)
+            kek = sha256(b"\0\0\0\1" + secret + capsule + keys.class_b + ephemeral + public + self.capsule_id)
+        else:
+            kek = sha256(b"\0\0\0\1" + secret + ephemeral + public)
         return unwrap(self.wrapped_key[32:], kek, "the file key")
+
+    def _capsule_secret(self, class_keys, read_capsule):
+        if not any(self.capsule_id):
+            return bytes(32)
+        name = base64url(self.capsule_id).decode()
+        capsule = read_capsule(name)
+        if capsule is None:
+            raise malformed(f"capsule {name}: missing")
+        if len(capsule) != mlkem.CIPHERTEXT_BYTES or sha256(capsule)[:16] != self.capsule_id:
+            raise malformed(f"capsule {name}: damaged")
+        return mlkem.decapsulate(capsule, capsule_seed(class_keys[1]))
+
+
+def capsule_seed(class_a_key):
+    """The private key of capsules (§3.1), d ‖ z."""
+    return hkdf(class_a_key, b"", b"ward capsules", 64)
 
 
 # --- Pages (§4) ------------------------------------------------------------------------------------------------------
 
-FINAL = 1
+FINAL, EPOCH_KEY = 1, 2
 
 
 @dataclass
@@ -136,11 +169,33 @@ def associated_data(page, prefix):
     return page.to_bytes(8, "little") + prefix
 
 
-def open_record(data, page, cipher, capacity):
+class PageCiphers:
+    """The ciphers of a file's pages: under the file key, and in format 2 under the keys of epochs (§4)."""
+
+    def __init__(self, file_key, volume_format=1):
+        self._file_key, self._by_epoch = file_key, {}
+        self.known_flags = FINAL if volume_format == 1 else FINAL | EPOCH_KEY
+
+    def of(self, prefix):
+        """`prefix`: epoch, length and flags as they are on disk."""
+        has_epoch_key = integer(prefix, 6, 2) & EPOCH_KEY & self.known_flags
+        epoch = prefix[:4] if has_epoch_key else None
+        if epoch not in self._by_epoch:
+            self._by_epoch[epoch] = GCM(page_key(self._file_key, epoch) if has_epoch_key else self._file_key)
+        return self._by_epoch[epoch]
+
+
+def page_key(file_key, epoch):
+    """`epoch`: 4 bytes."""
+    return hmac(file_key, b"ward pages" + epoch + b"\1")
+
+
+def open_record(data, page, ciphers, capacity):
     """`data`: a whole record. Authenticates it, then looks at what it says."""
+    cipher = ciphers.of(data[12:20])
     plain = cipher.open(data[:12], data[20:], associated_data(page, data[12:20]), f"page {page}")
     epoch, length, flags = integer(data, 12, 4), integer(data, 16, 2), integer(data, 18, 2)
-    if flags & ~FINAL or not 1 <= length <= capacity:
+    if flags & ~ciphers.known_flags or not 1 <= length <= capacity:
         raise malformed(f"page {page}: impossible length or flags")
     return Record(epoch, flags & FINAL != 0, plain[:length])
 
@@ -264,7 +319,7 @@ def require_place(header, directory_id, places, keys):
 
 
 LONG_LINKS = "ward.links"
-LONGEST_SHORT_TARGET, LONGEST_TARGET = 3043, 4095
+LONGEST_TARGET = 4095
 
 
 def permit_name(target):
@@ -308,8 +363,8 @@ def open_link(target, keys, read_long, directory_id=b"", find_permit=None):
         plain = keys.links.open_sealed(sealed, prefix + origin, what)
     if not is_long:
         return plain
-    length = integer(plain, 16, 2)
-    if len(plain) != 20 or plain[18:] != b"\0\0" or not LONGEST_SHORT_TARGET < length <= LONGEST_TARGET:
+    length, longest_short = integer(plain, 16, 2), 4095 * 3 // 4 - keys.links.OVERHEAD
+    if len(plain) != 20 or plain[18:] != b"\0\0" or not longest_short < length <= LONGEST_TARGET:
         raise malformed(f"{what}: impossible field")
     sealed = read_long(base64url(plain[:16]).decode())
     if sealed is None:

@@ -61,12 +61,12 @@ class Volume:
         self.class_keys = opened.keys
         self.problems = []
         self.notes = list(opened.notes)
-        self._keys = VolumeKeys(opened.keys[VOLUME_KEY])
         self._device = root.status().st_dev
         #: The block size of the backing file system (§8).
         self._block_bytes = max(4096, root.status().st_blksize)
         #: 1, or 2: files, directories and links are bound to their directories (§6.1).
         self.format = DirectoryRecord.format_of_root(root.link_target(b".ward") or b"")
+        self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format)
         self._record = self._root_record()
         self._doubtful = self._read_state()
         if is_copied_in_use:
@@ -258,7 +258,7 @@ class Volume:
         """Yields (offset, bytes) of a file, in order; what is between is zeros. What is damaged is left out and reported."""
         content = entry.content
         try:
-            for offset, data, error in content.pages(self.class_keys):
+            for offset, data, error in content.pages(self.class_keys, self._keys, self._root.read_capsule):
                 if error is not None:
                     self.damaged(entry.path, error, offset, min(offset + content.capacity_at(offset), content.claimed_size))
                 else:
