@@ -21,10 +21,13 @@ enum StoredNames {
         }
         require(keys.openAttribute(bytes, directoryID, "user.w.x") == nil, "an attribute opens")
         if (1...255).contains(bytes.count) { readName(bytes) }
-        let sealed = bytes.withUnsafeBytes {
-            keys.attributes.sealCombined($0, associatedData: directoryID + Array("user.w.x".utf8))
+        let associatedData = directoryID + Array("user.w.x".utf8)
+        let sealed = try? bytes.withUnsafeBytesTyped { plain throws(Errno) in
+            try keys.attributes.seal(plain, associatedData: associatedData)
         }
-        guard let opened = keys.openAttribute(sealed, directoryID, "user.w.x") else { return }
+        guard let sealed, let opened = keys.openAttribute(sealed, directoryID, "user.w.x") else {
+            return
+        }
         require(
             bytes[2...].elementsEqual(opened.name + opened.value), "an attribute's value changes")
     }
