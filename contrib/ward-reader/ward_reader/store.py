@@ -71,11 +71,12 @@ class Directory:
             return None
 
     def read_capsule(self, name):
-        """A file of `ward.kem` (format.md §3.1); None where there is none. Of the root alone."""
+        """A file of `ward.kem` (format.md §3.1); None where there is none that can be read. Of the root alone."""
         try:
             with self.open_directory("ward.kem") as capsules:
                 return capsules.read_root_file(name, 8192)
-        except FileNotFoundError:
+        except OSError:
+            # A link or a directory in its place damages the files that name it, and no other.
             return None
 
     def attributes(self):

@@ -273,7 +273,11 @@ class Volume:
 
     def can_read(self, entry):
         """Whether there is a key for what is in a file."""
-        return entry.content is None or entry.content.last_page < 0 or entry.protection_class in self.class_keys
+        if entry.content is None or entry.content.last_page < 0:
+            return True
+        # A capsule of class B opens with class A's key (§3.1).
+        needed = {entry.protection_class} | ({1} if any(entry.content.header.capsule_id) else set())
+        return needed <= self.class_keys.keys()
 
 
 def with_owner(acl, permissions):
