@@ -132,18 +132,27 @@ struct CapsuleTests {
         }
     }
 
-    @Test("a forged public key is replaced at the unlock, with an event, and a new capsule is made")
-    func forgedPublicKey() throws {
-        let harness = try classB()
+    /// Puts another public key in place while the volume is closed, and opens it. `mac`: of the
+    /// forged key, or of the genuine one.
+    private func plantPublicKey(
+        in harness: VolumeHarness, mac: (_ forged: [UInt8], _ genuine: Data) -> [UInt8]
+    ) throws {
         let file = url(Capsule.publicKeyName, harness)
         let genuine = try Data(contentsOf: file)
         try harness.volume.close()
-        // The attacker has the device's files: the MAC is right.
         let forged = try MLKEM768.publicKey(ofSeed: SecretBytes(random: 64))
-        let mac = HMACSHA256.authenticate(forged, key: harness.volume.keys.capsules)
-        try Data(forged + mac).write(to: file)
+        try Data(forged + mac(forged, genuine)).write(to: file)
         try harness.reopen(clean: false)
         #expect(try Data(contentsOf: file) == genuine)
+    }
+
+    @Test("a forged public key is replaced at the unlock, with an event, and a new capsule is made")
+    func forgedPublicKey() throws {
+        let harness = try classB()
+        // The attacker has the device's files: the MAC is right.
+        try plantPublicKey(in: harness) { forged, _ in
+            HMACSHA256.authenticate(forged, key: harness.volume.keys.capsules)
+        }
         #expect(harness.events.integrityFailures.contains { $0.contains("public") })
         try writeLocked("a", harness)
         try harness.reopen()
@@ -152,14 +161,32 @@ struct CapsuleTests {
 
     @Test("a public key that somebody without keys wrote is not used")
     func strangersPublicKey() throws {
+        try plantPublicKey(in: classB()) { _, genuine in Array(genuine.suffix(32)) }
+    }
+
+    @Test("a link in the place of the public key is replaced")
+    func linkForPublicKey() throws {
         let harness = try classB()
         let file = url(Capsule.publicKeyName, harness)
         let genuine = try Data(contentsOf: file)
         try harness.volume.close()
-        let forged = try MLKEM768.publicKey(ofSeed: SecretBytes(random: 64))
-        try (Data(forged) + genuine.suffix(32)).write(to: file)
+        try FileManager.default.removeItem(at: file)
+        symlink("elsewhere", file.path)
         try harness.reopen(clean: false)
         #expect(try Data(contentsOf: file) == genuine)
+        #expect(try capsules(harness).count == 1)
+    }
+
+    @Test("a file that is made after the unused capsule went names no capsule, and is read")
+    func afterTheEnd() throws {
+        let harness = try classB()
+        try harness.volume.close()
+        let (_, handle) = try harness.create("late")
+        try harness.write(handle, 0, Array("late".utf8))
+        #expect(try header("late", harness).capsuleID == Capsule.noID)
+        harness.volume.release(handle, harness.context)
+        try harness.reopen(clean: false)
+        #expect(try content("late", harness) == Array("late".utf8))
     }
 
     @Test("a file that changes to class B and back keeps its content, with a capsule while in B")

@@ -77,8 +77,16 @@ extension ClassKeyring {
         }
     }
 
-    /// The ID of the capsule of new keys, if no key was wrapped with it.
-    package var unusedCapsule: [UInt8]? { state.withLock { $0.binding.unusedID } }
+    /// Gives up the capsule of new keys if no key was wrapped with it, and returns its ID. Keys that
+    /// are wrapped after that name no capsule, so that its file can go.
+    package func giveUpUnusedCapsule() -> [UInt8]? {
+        state.withLock { state -> [UInt8]? in
+            guard let unused = state.binding.unusedID else { return nil }
+            state.binding.presentID = Capsule.noID
+            state.binding.presentSecret = nil
+            return unused
+        }
+    }
 
     /// The public key to which capsules are made: 1,184 bytes. Throws `unavailable` where class A's
     /// key is not in memory, from which the private one is derived.

@@ -260,21 +260,7 @@ extension Volume {
     package func withLongTargets<R>(
         makes: Bool, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
-        let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
-        let directory: Int32
-        do throws(Errno) {
-            directory = try storage.openat(store.root, Volume.longTargetsName, flags, mode: 0)
-        } catch .noSuchFileOrDirectory where makes {
-            do throws(Errno) {
-                try storage.mkdirat(store.root, Volume.longTargetsName, 0o700)
-            } catch .fileExists {
-                // Another thread was first.
-            }
-            try storage.fsync(store.root)
-            directory = try storage.openat(store.root, Volume.longTargetsName, flags, mode: 0)
-        }
-        defer { storage.close(directory) }
-        return try body(directory)
+        try store.withOwnDirectory(Volume.longTargetsName, makes: makes, body)
     }
 
     // MARK: Removing

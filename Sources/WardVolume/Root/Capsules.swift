@@ -23,8 +23,8 @@ final class Capsules: Sendable {
         var known: [[UInt8]: Capsule] = [:]
     }
 
-    private let storage: any Storage
-    private let root: Int32
+    /// Kept, because its root is open as long as it lives.
+    private let store: BackingStore
     private let keyring: ClassKeyring
     private let publicKeyMAC: SecretBytes
     private let reporter: Reporter
@@ -51,8 +51,7 @@ final class Capsules: Sendable {
         _ store: BackingStore, _ keyring: ClassKeyring, _ reporter: Reporter,
         publicKeyMAC: consuming SecretBytes
     ) {
-        storage = store.storage
-        root = store.root
+        self.store = store
         self.keyring = keyring
         self.reporter = reporter
         self.publicKeyMAC = publicKeyMAC
@@ -72,7 +71,9 @@ final class Capsules: Sendable {
             } catch {
                 reporter.report(
                     .note(
-                        "no capsule could be made for class B: \(error). A quantum computer would open files of class B that are made from now on, for a person who has the device's files"
+                        "no capsule could be made for class B: \(error). "
+                            + "A quantum computer would open files of class B that are made from "
+                            + "now on, for a person who has the device's files"
                     ))
             }
         }
@@ -113,8 +114,10 @@ final class Capsules: Sendable {
             throw .noMemory
         }
         if let own, state.withLock({ $0.publicKey }) == own { return own }
-        let stored = try storedPublicKey()
-        guard let own, stored != own else { return stored }
+        guard let own else { return try storedPublicKey() }
+        // Another thing in the file's place, or a file that can't be read, is replaced.
+        let stored = (try? storedPublicKey()) ?? nil
+        if stored == own { return own }
         if stored != nil {
             reporter.report(
                 .integrityFailure(
@@ -172,7 +175,7 @@ final class Capsules: Sendable {
 
     /// Removes the capsule of this mount if no file got it. Called when no more files are written.
     func end() {
-        if let unused = keyring.unusedCapsule { remove(unused) }
+        if let unused = keyring.giveUpUnusedCapsule() { remove(unused) }
     }
 
     /// A file that can't be removed stays. It harms nothing.
@@ -184,24 +187,12 @@ final class Capsules: Sendable {
 
     // MARK: Files
 
+    private var storage: any Storage { store.storage }
+
     private func withDirectory<R>(
         makes: Bool, _ body: (Int32) throws(Errno) -> R
     ) throws(Errno) -> R {
-        let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
-        let directory: Int32
-        do throws(Errno) {
-            directory = try storage.openat(root, Capsule.directoryName, flags, mode: 0)
-        } catch .noSuchFileOrDirectory where makes {
-            do throws(Errno) {
-                try storage.mkdirat(root, Capsule.directoryName, 0o700)
-            } catch .fileExists {
-                // Another program was first.
-            }
-            try storage.fsync(root)
-            directory = try storage.openat(root, Capsule.directoryName, flags, mode: 0)
-        }
-        defer { storage.close(directory) }
-        return try body(directory)
+        try store.withOwnDirectory(Capsule.directoryName, makes: makes, body)
     }
 
     /// Writes a new file, syncs it, renames it and syncs the directory.

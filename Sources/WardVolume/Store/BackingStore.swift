@@ -43,6 +43,28 @@ package final class BackingStore: Sendable {
 
     deinit { storage.close(root) }
 
+    /// Runs `body` with a descriptor of a directory of ward's own in the root. `makes`: creates the
+    /// directory if it is missing. Throws `ENOENT` where it is missing otherwise.
+    func withOwnDirectory<R>(
+        _ name: String, makes: Bool, _ body: (Int32) throws(Errno) -> R
+    ) throws(Errno) -> R {
+        let flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
+        let directory: Int32
+        do throws(Errno) {
+            directory = try storage.openat(root, name, flags, mode: 0)
+        } catch .noSuchFileOrDirectory where makes {
+            do throws(Errno) {
+                try storage.mkdirat(root, name, 0o700)
+            } catch .fileExists {
+                // Another thread was first.
+            }
+            try storage.fsync(root)
+            directory = try storage.openat(root, name, flags, mode: 0)
+        }
+        defer { storage.close(directory) }
+        return try body(directory)
+    }
+
     /// Runs `body`, which creates a file, so that the file belongs to the caller from the start
     /// (set-group-ID directories, quotas and default ACLs included).
     ///
