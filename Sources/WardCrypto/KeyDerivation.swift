@@ -67,22 +67,26 @@ public enum HMACSHA256 {
     public static func derive(
         _ message: [UInt8], key: borrowing SecretBytes
     ) throws(CryptoError) -> SecretBytes {
-        guard var result = try? SecretBytes(zeroed: bytes) else { throw .outOfLockedMemory }
-        result.withUnsafeMutableBytes { out in
-            message.withUnsafeBytes { authenticate($0, key: key, to: out.baseAddress!) }
+        try secretTag { out in
+            message.withUnsafeBytes { authenticate($0, key: key, to: out) }
         }
-        ward_scrub_stack()
-        return result
     }
 
     /// Derives a key by HMAC: the message and the result are secret. Throws `outOfLockedMemory`.
     public static func derive(
         _ message: borrowing SecretBytes, key: borrowing SecretBytes
     ) throws(CryptoError) -> SecretBytes {
-        guard var result = try? SecretBytes(zeroed: bytes) else { throw .outOfLockedMemory }
-        result.withUnsafeMutableBytes { out in
-            message.withUnsafeBytes { authenticate($0, key: key, to: out.baseAddress!) }
+        try secretTag { out in
+            message.withUnsafeBytes { authenticate($0, key: key, to: out) }
         }
+    }
+
+    /// The 32 bytes that `write` puts there, in locked memory.
+    private static func secretTag(
+        _ write: (UnsafeMutableRawPointer) -> Void
+    ) throws(CryptoError) -> SecretBytes {
+        guard var result = try? SecretBytes(zeroed: bytes) else { throw .outOfLockedMemory }
+        result.withUnsafeMutableBytes { write($0.baseAddress!) }
         ward_scrub_stack()
         return result
     }

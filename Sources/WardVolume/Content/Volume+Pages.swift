@@ -106,15 +106,18 @@ extension Volume {
         } catch .outOfLockedMemory {
             throw .noMemory
         } catch {
-            let isMissing =
-                header.capsuleID != Capsule.noID && file.headers.stored?.capsule == nil
-            reportFailure(
-                of: file,
-                isMissing
-                    ? "its capsule \(Capsule.directoryName)/\(Capsule.fileName(header.capsuleID)) is missing or damaged"
-                    : "the file key does not unwrap", context)
+            reportFailure(of: file, reasonForNoKey(file, header), context)
             throw .ioError
         }
+    }
+
+    /// The reason for a file key that does not unwrap.
+    private func reasonForNoKey(_ file: OpenFile, _ header: FileHeader) -> String {
+        guard header.capsuleID != Capsule.noID, file.headers.stored?.capsule == nil else {
+            return "the file key does not unwrap"
+        }
+        let name = "\(Capsule.directoryName)/\(Capsule.fileName(header.capsuleID))"
+        return "its capsule \(name) is missing or damaged"
     }
 
     /// Reports damage once the content lock is released: reading the path may wait for the backing

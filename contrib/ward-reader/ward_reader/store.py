@@ -63,20 +63,19 @@ class Directory:
         return _attributes(f"/proc/self/fd/{self._descriptor}/{os.fsdecode(name)}", follow_symlinks=False)
 
     def read_long_target(self, name):
-        """A file of `ward.links` (format.md §7); None where there is none. Of the root alone."""
-        try:
-            with self.open_directory("ward.links") as links:
-                return links.read_root_file(name, 8192)
-        except FileNotFoundError:
-            return None
+        """A file of `ward.links` (format.md §7); None where there is none that can be read. Of the root alone."""
+        return self._read_inner("ward.links", name)
 
     def read_capsule(self, name):
         """A file of `ward.kem` (format.md §3.1); None where there is none that can be read. Of the root alone."""
+        return self._read_inner("ward.kem", name)
+
+    def _read_inner(self, directory, name):
         try:
-            with self.open_directory("ward.kem") as capsules:
-                return capsules.read_root_file(name, 8192)
+            with self.open_directory(directory) as inner:
+                return inner.read_root_file(name, 8192)
         except OSError:
-            # A link or a directory in its place damages the files that name it, and no other.
+            # A link or a directory in its place damages the files or links that name it, and no other.
             return None
 
     def attributes(self):
