@@ -77,8 +77,8 @@ extension ClassKeyring {
         }
     }
 
-    /// Gives up the capsule of new keys if no key was wrapped with it, and returns its ID. Keys that
-    /// are wrapped after that name no capsule, so that its file can go.
+    /// Gives up the capsule of new keys if no key was wrapped with it, and returns its ID. Keys
+    /// that are wrapped after that name no capsule, so that its file can go.
     package func giveUpUnusedCapsule() -> [UInt8]? {
         state.withLock { state -> [UInt8]? in
             guard let unused = state.binding.unusedID else { return nil }
