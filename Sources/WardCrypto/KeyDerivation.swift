@@ -48,12 +48,16 @@ public enum HMACSHA256 {
         return tag
     }
 
-    /// Whether `tag` (the whole tag, or its first half) belongs to `message`; in constant time.
+    /// The fewest bytes of a tag that authenticate: 96 bits, as in HMAC-SHA-1-96, RFC 2404.
+    public static let fewestBytes = 12
+
+    /// Whether `tag` (the whole tag, or its first 12 bytes or more) belongs to `message`; in
+    /// constant time.
     public static func verify(
         _ tag: Slice<UnsafeRawBufferPointer>, of message: UnsafeRawBufferPointer,
         key: borrowing SecretBytes
     ) -> Bool {
-        precondition(tag.count == bytes || tag.count == bytes / 2)
+        precondition((fewestBytes...bytes).contains(tag.count))
         return withUnsafeTemporaryAllocation(byteCount: bytes, alignment: 8) { expected in
             authenticate(message, key: key, to: expected.baseAddress!)
             return CCryptoBoringSSL_CRYPTO_memcmp(

@@ -15,7 +15,8 @@ import WardSystem
 ///                                 format 2: where the file is (`FilePlaces`)
 ///  48  wrapped key            72   padded with zeros
 /// 120  capsule ID             16   format 2, class B with a key: `Capsule`; else zeros
-/// 136  zeros                  88
+/// 136  zeros                  72
+/// 208  seal                   16   format 2: `ClassSeal`, or zeros; format 1: zeros
 /// 224  MAC                    32   HMAC-SHA-256 of bytes 0–223 under the header key
 /// ```
 public struct FileHeader: Equatable, Sendable {
@@ -24,6 +25,7 @@ public struct FileHeader: Equatable, Sendable {
     static let macOffset = 224
     package static let capsuleOffset = 120
     package static let capsuleEnd = 136
+    package static let sealOffset = 208
 
     public var protectionClass: ProtectionClass
     /// Whether pages of zeros are holes (true) or were wiped (false).
@@ -38,12 +40,17 @@ public struct FileHeader: Equatable, Sendable {
     /// The ID (16 bytes) of the capsule whose secret is in the wrapped key; `Capsule.noID` where
     /// there is none.
     public var capsuleID: [UInt8]
+    /// The seal (16 bytes) of class, flags and file (`sealedPart`); zeros for none.
+    public var seal: [UInt8]
 
     public init(
         protectionClass: ProtectionClass, isSparse: Bool = false, fileID: [UInt8],
-        directoryID: [UInt8], wrappedKey: [UInt8] = [], capsuleID: [UInt8] = Capsule.noID
+        directoryID: [UInt8], wrappedKey: [UInt8] = [], capsuleID: [UInt8] = Capsule.noID,
+        seal: [UInt8] = ClassSeal.noFileSeal
     ) {
         precondition(fileID.count == 16 && directoryID.count == 16 && capsuleID.count == 16)
+        precondition(seal.count == ClassSeal.fileBytes)
+        self.seal = seal
         self.capsuleID = capsuleID
         self.protectionClass = protectionClass
         self.isSparse = isSparse
@@ -59,6 +66,7 @@ public struct FileHeader: Equatable, Sendable {
         precondition(FileHeader.isPossible(wrappedKey.count, protectionClass))
         precondition(
             capsuleID == Capsule.noID || format >= .version2 && FileHeader.namesCapsule(wrappedKey))
+        precondition(!hasSeal || format >= .version2)
         out.initializeMemory(as: UInt8.self, repeating: 0, count: FileHeader.bytes)
         out.copyMemory(from: FileHeader.magic, byteCount: 8)
         out.storeBytes(of: format.rawValue.littleEndian, toByteOffset: 8, as: UInt16.self)
@@ -71,6 +79,7 @@ public struct FileHeader: Equatable, Sendable {
         (out + 32).copyMemory(from: directoryID, byteCount: 16)
         (out + 48).copyMemory(from: wrappedKey, byteCount: wrappedKey.count)
         (out + FileHeader.capsuleOffset).copyMemory(from: capsuleID, byteCount: 16)
+        (out + FileHeader.sealOffset).copyMemory(from: seal, byteCount: ClassSeal.fileBytes)
         HMACSHA256.authenticate(
             UnsafeRawBufferPointer(start: out, count: FileHeader.macOffset), key: macKey,
             to: out + FileHeader.macOffset)
@@ -105,7 +114,7 @@ public struct FileHeader: Equatable, Sendable {
             let protectionClass = ProtectionClass(rawValue: bytes[12]), bytes[13] & ~1 == 0,
             FileHeader.isPossible(keyCount, protectionClass),
             bytes[(48 + keyCount)..<FileHeader.capsuleOffset].allSatisfy({ $0 == 0 }),
-            bytes[FileHeader.capsuleEnd..<FileHeader.macOffset].allSatisfy({ $0 == 0 })
+            bytes[FileHeader.capsuleEnd..<FileHeader.sealOffset].allSatisfy({ $0 == 0 })
         else { throw FormatError(.malformed, "file header: impossible field") }
         self.protectionClass = protectionClass
         isSparse = bytes[13] & 1 != 0
@@ -116,6 +125,10 @@ public struct FileHeader: Equatable, Sendable {
         guard
             capsuleID == Capsule.noID || format >= .version2 && FileHeader.namesCapsule(wrappedKey)
         else { throw FormatError(.malformed, "file header: a capsule without its key") }
+        seal = [UInt8](bytes[FileHeader.sealOffset..<FileHeader.macOffset])
+        guard !hasSeal || format >= .version2 else {
+            throw FormatError(.malformed, "file header: impossible field")
+        }
     }
 
     /// Whether a header with this wrapped key may name a capsule: one of class B.

@@ -21,6 +21,11 @@ public enum ProtectionClass: UInt8, CaseIterable, Sendable, Hashable {
         }
     }
 
+    /// The stronger one of two classes.
+    public func stronger(_ other: ProtectionClass) -> ProtectionClass {
+        other.isStronger(than: self) ? other : self
+    }
+
     /// The short name, the same as that of the Swift case.
     public var name: String {
         switch self {

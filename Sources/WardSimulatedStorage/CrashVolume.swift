@@ -75,21 +75,27 @@ package final class CrashVolume {
         try Volume.create(
             backingPath: path, parameters: keys.parameters,
             volumeKey: try CrashKeys.secret(keys.volumeKey), format: keys.format,
-            defaultClass: defaultClass, storage: disk)
+            defaultClass: defaultClass, sealedBy: try makeKeyring(keys), storage: disk)
     }
 
-    package init(_ keys: CrashKeys, on disk: SimulatedDisk) throws {
-        self.keys = keys
-        self.disk = disk
+    /// A keyring with all class keys.
+    private static func makeKeyring(_ keys: CrashKeys) throws -> ClassKeyring {
         let keyring = ClassKeyring(
             classBPublicKey: X25519.publicKey(
                 of: try CrashKeys.secret(keys.classKeys[.completeUnlessOpen]!)))
         for (protectionClass, key) in keys.classKeys {
             keyring.install(try CrashKeys.secret(key), for: protectionClass)
         }
+        return keyring
+    }
+
+    package init(_ keys: CrashKeys, on disk: SimulatedDisk) throws {
+        self.keys = keys
+        self.disk = disk
         volume = try Volume(
             backingPath: CrashVolume.path, parameters: keys.parameters,
-            volumeKey: try CrashKeys.secret(keys.volumeKey), keyring: keyring, readOnly: false,
+            volumeKey: try CrashKeys.secret(keys.volumeKey),
+            keyring: try CrashVolume.makeKeyring(keys), readOnly: false,
             observer: events, storage: disk)
         context = WorkerContext(volume: volume)
     }

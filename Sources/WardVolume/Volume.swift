@@ -44,6 +44,8 @@ public final class Volume: Sendable {
     /// The volume's 16-byte identifier (docs/format.md).
     public var uuid: [UInt8] { parameters.uuid }
     public var keyring: ClassKeyring { gate.keyring }
+    /// The seals of classes.
+    package var seals: ClassSeals { gate.seals }
     /// Decides when refused reads are answered.
     public var refusals: Refusals { gate.refusals }
     /// True if offsets in directories of the backing store stay valid while names come and go, and
@@ -83,17 +85,19 @@ public final class Volume: Sendable {
         store = BackingStore(
             path: backingPath, storage, root: opened.descriptor, opened.status,
             isReadOnly: readOnly)
-        gate = ContentGate(keyring, try Capsules.forFormat2(store, keys, keyring, reporter))
+        let seals = ClassSeals(keyring, keys.format)
+        gate = ContentGate(
+            keyring, try Capsules.forFormat2(store, keys, keyring, reporter), seals)
         self.storage = storage
         let root = Node(inode: UInt64(opened.status.st_ino), type: S_IFDIR, generation: 1)
-        let state = DirectoryState(record: opened.record)
+        let state = DirectoryState(record: opened.record, seals)
         state.setDescriptor(StoreDescriptor(opened.keptDescriptor, storage))
         root.directory = state
         nodes = VolumeNodes(root: root)
         names = NameTree(store, keys, root: root)
         rules = ClassRules(root: root, hasMarks: opened.record.isSynchronised)
         backing = BackingAccess(
-            store, nodes, names, keys, rules, reporter)
+            store, nodes, names, keys, rules, seals, reporter)
         durability = Durability(
             store, keys, reporter, epoch: opened.epoch, doubtful: opened.doubtful)
         if !readOnly { gate.capsules?.begin() }

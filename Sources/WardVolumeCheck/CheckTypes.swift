@@ -19,6 +19,8 @@ public struct CheckFinding: Equatable, Sendable {
         case record
         /// A file, directory or link in a directory where it does not belong.
         case place
+        /// The class of a file or directory that nothing vouches for.
+        case seal
         /// The target of a symbolic link.
         case link
         /// Extended attributes.

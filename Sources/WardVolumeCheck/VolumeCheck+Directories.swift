@@ -162,6 +162,7 @@ extension VolumeCheck {
     ) throws(Errno) -> DirectoryState? {
         switch try recordOnDisk(descriptor, parentID: try volume.backing.parentID(of: node)) {
         case .sound(let record):
+            try checkSeal(record, node, descriptor)
             if let known = node.directory, let problem = difference(record, known),
                 try isStillDifferent(node, known, descriptor)
             {

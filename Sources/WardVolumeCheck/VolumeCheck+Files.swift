@@ -48,6 +48,7 @@ extension VolumeCheck {
         // the disk.
         if volume.isInDoubt { volume.storage.forgetCached(file.descriptor) }
         guard checkHeader(file, task, path, context) else { return }
+        checkSeal(file, path)
         if pages.lacksFirstPage(file) {
             add(
                 CheckFinding(

@@ -34,6 +34,7 @@ import WardSystem
     @Test func fileHeaders() throws {
         let file = try VectorFile("file-headers")
         let key = try secret(try file.common.bytes("headerKey"))
+        let seals = try secret(try file.common.bytes("sealKey"))
         for vector in file.vectors {
             let bytes = try vector.bytes()
             let format = try vector.format()
@@ -62,6 +63,9 @@ import WardSystem
                 header.write(to: $0.baseAddress!, macKey: key, format: format)
             }
             #expect(written == bytes, "\(vector.name), written")
+            let isSealed = ClassSeal.verify(header.seal, of: header.sealedPart, key: seals)
+            let mayBeSealed = try format >= .version2 && vector.flag("sealed")
+            #expect(isSealed == mayBeSealed, "\(vector.name), seal")
         }
     }
 
@@ -100,6 +104,7 @@ import WardSystem
     @Test func directoryRecords() throws {
         let file = try VectorFile("directory-records")
         let key = try secret(try file.common.bytes("recordKey"))
+        let seals = try secret(try file.common.bytes("sealKey"))
         for vector in file.vectors {
             let target = try vector.text("target")
             let parentID = try vector.has("parentID") ? vector.bytes("parentID") : nil
@@ -109,6 +114,12 @@ import WardSystem
                 #expect(
                     record.linkTarget(macKey: key, parentID: parentID) == target,
                     "\(vector.name), written")
+                if let parentID {
+                    let part = record.sealedPart(parentID: parentID)
+                    #expect(
+                        try ClassSeal.verify(record.seal, of: part, key: seals)
+                            == vector.flag("sealed"), "\(vector.name), seal")
+                }
                 #expect(
                     DirectoryRecord.format(ofRoot: target)
                         == (parentID == nil ? .version1 : .version2), "\(vector.name), format")

@@ -34,7 +34,8 @@ final class VolumeHarness {
             })
         try Volume.create(
             backingPath: directory, parameters: parameters, volumeKey: volumeKey,
-            format: format, defaultClass: defaultClass)
+            format: format, defaultClass: defaultClass,
+            sealedBy: VolumeHarness.keyring(classKeys))
         volume = try VolumeHarness.open(
             directory, parameters, volumeKey, classKeys, events, storage)
         context = WorkerContext(volume: volume)
@@ -57,17 +58,45 @@ final class VolumeHarness {
     private static func open(
         _ directory: String, _ parameters: VolumeParameters, _ volumeKey: borrowing SecretBytes,
         _ classKeys: [ProtectionClass: Data], _ events: EventLog, _ storage: any Storage,
-        isCopy: Bool = false, kernelKeepsContent: Bool = true
+        isCopy: Bool = false, kernelKeepsContent: Bool = true, isBooted: Bool = false
     ) throws -> Volume {
-        let b = try secret(classKeys[.completeUnlessOpen]!)
-        let keyring = ClassKeyring(classBPublicKey: publicKey(b))
-        for (protectionClass, key) in classKeys {
-            keyring.install(try secret(key), for: protectionClass)
-        }
         return try Volume(
             backingPath: directory, parameters: parameters, volumeKey: volumeKey,
-            keyring: keyring, readOnly: false, isCopy: isCopy,
+            keyring: keyring(classKeys, isBooted ? [.d] : .all), readOnly: false, isCopy: isCopy,
             kernelKeepsContent: kernelKeepsContent, observer: events, storage: storage)
+    }
+
+    /// A keyring with the keys of these classes.
+    private static func keyring(
+        _ classKeys: [ProtectionClass: Data], _ classes: ProtectionClassSet = .all
+    ) throws -> ClassKeyring {
+        let keyring = ClassKeyring(
+            classBPublicKey: publicKey(try secret(classKeys[.completeUnlessOpen]!)))
+        for protectionClass in classes.classes {
+            keyring.install(try secret(classKeys[protectionClass]!), for: protectionClass)
+        }
+        return keyring
+    }
+
+    /// A keyring with all class keys, in every lock state.
+    func allKeys() throws -> ClassKeyring { try VolumeHarness.keyring(classKeys) }
+
+    /// Closes and opens again, as a reboot does: with the key of class D alone.
+    func reboot() throws {
+        try volume.close()
+        volume = try VolumeHarness.open(
+            directory, parameters, volumeKey, classKeys, events, PosixStorage(), isBooted: true)
+        context = WorkerContext(volume: volume)
+    }
+
+    /// The first unlock after `reboot`.
+    func unlockFirst() throws {
+        let classes: ProtectionClassSet = [.a, .b, .c, .cx]
+        for protectionClass in classes.classes {
+            volume.keyring.install(
+                try secret(classKeys[protectionClass]!), for: protectionClass)
+        }
+        volume.admit(classes)
     }
 
     /// Closes and opens again, as an unmount and a mount do. Without `clean` it does not close.

@@ -4,7 +4,8 @@ import WardControl
 import WardSystem
 import WardVolume
 
-/// The volume's own work: durable points while it is used, and mending after an unclean end.
+/// The volume's own work: durable points while it is used, mending after an unclean end, and the
+/// judgement of classes after the first unlock.
 ///
 /// Two threads, because both tasks may wait long for the disk, and neither may delay a lock.
 final class Maintenance: Sendable {
@@ -42,7 +43,8 @@ final class Maintenance: Sendable {
         syncWake.signal()
     }
 
-    /// Asks for a pass over files in doubt, whose classes can be opened now.
+    /// Asks for a pass over files in doubt, whose classes can be opened now. After the first unlock
+    /// also for one over all classes.
     func mend() { mendWake.signal() }
 
     func stop() {
@@ -83,10 +85,16 @@ final class Maintenance: Sendable {
     }
 
     private func runMend() {
+        var areClassesJudged = false
         while true {
             mendWake.wait()
             if isStopping.load(ordering: .relaxed) { return }
             volume.mendDoubtfulFiles { [self] in isStopping.load(ordering: .relaxed) }
+            if !areClassesJudged {
+                areClassesJudged = volume.sealClasses { [self] in
+                    isStopping.load(ordering: .relaxed) || volume.needsMending
+                }
+            }
             ward_scrub_thread()
         }
     }

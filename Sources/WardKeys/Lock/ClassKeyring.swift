@@ -38,11 +38,15 @@ public final class ClassKeyring: Sendable {
         var c: SecretBytes?
         var d: SecretBytes?
         var cx: SecretBytes?
+        /// The key of seals, while class C's key is in memory.
+        var seals: SecretBytes?
         var binding = ClassBBinding()
         var available: ProtectionClassSet = []
     }
 
     let state = Mutex(State())
+    /// Whether the seal key is in memory. It follows `state.seals`.
+    private let hasSeals = Atomic<Bool>(false)
     /// The public half of the class B pair, which wraps in every state.
     public let classBPublicKey: [UInt8]
 
@@ -54,17 +58,21 @@ public final class ClassKeyring: Sendable {
     /// The classes whose files can be opened now.
     public var available: ProtectionClassSet { state.withLock { $0.available } }
 
-    /// Takes over a class key (for B: the private half). Wipes and replaces the earlier one.
+    /// Takes over a class key (for B: the private half). Wipes and replaces the earlier one. Class
+    /// C stays away where no memory can be locked for the seal key, which is derived from its key.
     public func install(_ key: consuming SecretBytes, for protectionClass: ProtectionClass) {
         precondition(key.count == 32)
         // A closure can't consume a captured value, so it goes through an optional.
         var handover: SecretBytes? = consume key
         state.withLock { state in
+            if protectionClass == .completeUntilFirstUserAuthentication {
+                return takeClassC(&handover, &state)
+            }
             let key = handover.take()
             switch protectionClass {
             case .complete: state.a = key
             case .completeUnlessOpen: state.b = key
-            case .completeUntilFirstUserAuthentication: state.c = key
+            case .completeUntilFirstUserAuthentication: break
             case .none: state.d = key
             case .completeWhenUserInactive: state.cx = key
             }
@@ -72,7 +80,26 @@ public final class ClassKeyring: Sendable {
         }
     }
 
-    /// Moves every key to `other`, replacing the keys there. Copies no key, so it can't fail.
+    /// The part of `install` for class C.
+    private func takeClassC(_ key: inout SecretBytes?, _ state: inout State) {
+        forgetSeals(&state)
+        state.c = key.take()
+        state.seals = try? ClassSeal.key(from: state.c!)
+        guard state.seals != nil else {
+            state.c = nil
+            state.available.subtract(.c)
+            return
+        }
+        state.available.insert(.c)
+        hasSeals.store(true, ordering: .releasing)
+    }
+
+    private func forgetSeals(_ state: inout State) {
+        state.seals = nil
+        hasSeals.store(false, ordering: .releasing)
+    }
+
+    /// Moves every key to `other`, replacing the keys there.
     public func move(to other: ClassKeyring) {
         for protectionClass in available.classes {
             var key = take(protectionClass)
@@ -86,7 +113,9 @@ public final class ClassKeyring: Sendable {
             switch protectionClass {
             case .complete: return state.a.take()
             case .completeUnlessOpen: return state.b.take()
-            case .completeUntilFirstUserAuthentication: return state.c.take()
+            case .completeUntilFirstUserAuthentication:
+                forgetSeals(&state)
+                return state.c.take()
             case .none: return state.d.take()
             case .completeWhenUserInactive: return state.cx.take()
             }
@@ -101,7 +130,10 @@ public final class ClassKeyring: Sendable {
                 state.b = nil
                 state.binding.forgetOpened()
             }
-            if classes.contains(.c) { state.c = nil }
+            if classes.contains(.c) {
+                state.c = nil
+                forgetSeals(&state)
+            }
             if classes.contains(.d) { state.d = nil }
             if classes.contains(.cx) { state.cx = nil }
             state.available.subtract(classes)
@@ -124,6 +156,20 @@ public final class ClassKeyring: Sendable {
         }
         guard let result else { throw .unavailable }
         return result
+    }
+
+    // MARK: Seals
+
+    /// Whether seals can be made and judged: the first unlock has been.
+    @inline(__always)
+    public var hasSealKey: Bool { hasSeals.load(ordering: .acquiring) }
+
+    /// Runs `body` with the seal key. Nil where it is not in memory.
+    func withSealKey<R>(_ body: (borrowing SecretBytes) -> R) -> sending R? {
+        state.withLock { state -> sending R? in
+            if state.seals != nil { return body(state.seals!) }
+            return nil
+        }
     }
 
     /// Wraps a file key: RFC 3394 under the class key (40 bytes). For class B: ephemeral public key

@@ -10,6 +10,7 @@ final class ContentGate: Sendable {
     let keyring: ClassKeyring
     /// The capsules in class B's keys; nil in format 1.
     let capsules: Capsules?
+    let seals: ClassSeals
     let classes: ClassGate
     let contexts = WorkerContexts()
     let evictions = Evictions()
@@ -18,8 +19,9 @@ final class ContentGate: Sendable {
     /// Decides when refused reads are answered.
     let refusals = Refusals()
 
-    init(_ keyring: ClassKeyring, _ capsules: Capsules?) {
+    init(_ keyring: ClassKeyring, _ capsules: Capsules?, _ seals: ClassSeals) {
         self.keyring = keyring
+        self.seals = seals
         self.capsules = capsules
         classes = ClassGate(open: keyring.available)
     }

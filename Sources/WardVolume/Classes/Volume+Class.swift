@@ -101,6 +101,7 @@ extension Volume {
             guard ClassRules.mayChange(from: change.old, to: wanted, isOwner: isOwner) else {
                 throw .notPermitted
             }
+            try judgeForChange(access, isOwner: isOwner)
             do throws(Errno) {
                 try carryOut(change, access, caller, context)
             } catch .notPermitted where change.isRefusalTold {

@@ -89,10 +89,11 @@ extension Volume {
     ) throws(Errno) {
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: change.wanted, isSynchronised: change.isMarked)
-        let hidden = try backing.stageRecord(
-            record, in: directory.rawValue, parentID: try backing.parentID(of: node))
-        state.isRecordUnsynced.value = true
-        try backing.placeRecord(hidden, in: directory.rawValue)
+        let isSealed = try backing.stageAndPlace(
+            record, of: node, in: directory.rawValue,
+            isOurs: change.changesClass || seals.classMade(state.id) != nil,
+            beforePlacing: { state.isRecordUnsynced.value = true })
+        if isSealed { state.isJudged.value = true }
         state.protectionClass = change.wanted
         state.isMarked = change.isMarked
         if change.isMarked { rules.noteMark() }

@@ -261,7 +261,7 @@ extension Volume {
             restoreHeader(access, before)
             if let header = file.header {
                 // The file had a keyless header. Its page may have been overwritten.
-                access.headers.put(storedHeader(header))
+                access.headers.put(storedHeader(header, of: file))
                 do throws(Errno) {
                     try writeKeylessPage(access)
                 } catch {

@@ -28,12 +28,18 @@ extension Volume {
         header.wrappedKey = wrapped.bytes
         header.capsuleID = wrapped.capsuleID
         header.isSparse = false
-        access.headers.put(storedHeader(header))
+        access.headers.put(storedHeader(header, of: file))
         access.headers.keyChanged()
         file.key.set(key, content)
         file.node.protectionClass = file.protectionClass
     }
 
+    /// The header of an open file as it is stored, with the seal that its class may have.
+    func storedHeader(_ header: FileHeader, of file: OpenFile) -> StoredHeader {
+        storedHeader(seals.sealed(header, replacing: file.header, file.notes.seal.value))
+    }
+
+    /// The header as it is stored, with the seal that it has.
     func storedHeader(_ header: FileHeader) -> StoredHeader {
         StoredHeader(
             header: header, bytes: headerBytes(header),
@@ -88,7 +94,8 @@ extension Volume {
                 FileHeader(
                     protectionClass: protectionClass,
                     fileID: old?.header.fileID ?? SystemRandom.bytes(16),
-                    directoryID: old?.header.directoryID ?? file.headers.directoryID)))
+                    directoryID: old?.header.directoryID ?? file.headers.directoryID),
+                of: file))
         do throws(Errno) {
             try writeKeylessPage(access)
         } catch {
@@ -166,7 +173,7 @@ extension Volume {
         let file = access.file
         guard file.isWritable else { throw .readOnlyFileSystem }
         settle(file)
-        let new = storedHeader(header)
+        let new = storedHeader(header, of: file)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
             // This header on the record of another key would make that record unreadable.

@@ -11,6 +11,14 @@ extension Volume {
     enum ContentOperation: String {
         case open, read, write, truncate, allocate, seek, create, link, stat, mend
         case writeBack, setClass
+
+        /// Whether the operation adds content to the file, or takes it away.
+        var changesContent: Bool {
+            switch self {
+            case .write, .truncate, .allocate, .writeBack: true
+            case .open, .read, .seek, .create, .link, .stat, .mend, .setClass: false
+            }
+        }
     }
 
     /// Runs `body` with the content lock held and the gate asked. Throws `EPERM` if the gate
@@ -32,10 +40,13 @@ extension Volume {
 
     /// Takes the content lock and asks the gate. The access lasts until the context's content lock
     /// is released: `read` needs it until its reply was sent. Throws `EPERM`, with the lock
-    /// released, if the gate refuses.
+    /// released, if the gate refuses; `EIO` for a change of a file whose class nothing vouches for.
     func enter(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> ContentAccess {
+        if operation.changesContent, file.notes.seal.value != .right {
+            try requireSeal(of: file)
+        }
         let access = context.lockContent()
         if isAdmitted(file, operation) { return access }
         context.unlockContent()

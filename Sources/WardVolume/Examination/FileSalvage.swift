@@ -85,7 +85,7 @@ package struct FileSalvage: Sendable {
                 protectionClass: found.protectionClass,
                 FileBeginning(
                     headers: FileHeaderState(directoryID: directory.id, volume.storedHeader(found)),
-                    extent: .salvaged))
+                    extent: .salvaged, seal: volume.seals.unjudged))
             isHandedOver = true
             volume.nodes.open.examined.withLock { $0[ObjectIdentifier(file)] = file }
             var isReadable = false
@@ -178,7 +178,10 @@ package struct FileSalvage: Sendable {
             fileID: [UInt8](bytes[16..<32]), directoryID: [UInt8](bytes[32..<48]),
             wrappedKey: [UInt8](bytes[48..<48 + keyBytes]),
             capsuleID: protectionClass == .completeUnlessOpen && volume.bindsPlaces
-                ? [UInt8](bytes[FileHeader.capsuleOffset..<FileHeader.capsuleEnd]) : Capsule.noID)
+                ? [UInt8](bytes[FileHeader.capsuleOffset..<FileHeader.capsuleEnd]) : Capsule.noID,
+            seal: volume.seals.areUsed
+                ? [UInt8](bytes[FileHeader.sealOffset..<FileSalvage.codeOffset])
+                : ClassSeal.noFileSeal)
         for isSparse in [read.isSparse, !read.isSparse] {
             for directoryID in [read.directoryID, parentID] {
                 var candidate = read

@@ -191,8 +191,16 @@ package struct NameRepair: Sendable {
     package func putRecord(
         _ record: DirectoryRecord, of node: Node, in descriptor: Int32
     ) throws(Errno) {
+        let parentID = try volume.backing.parentID(of: node)
+        // A record that is only restored gets its seal. A new one is judged when it is used.
+        let isKnown = node.directory.map {
+            $0.isJudged.value && $0.id == record.directoryID
+                && $0.protectionClass == record.protectionClass
+        }
         let hidden = try volume.backing.stageRecord(
-            record, in: descriptor, parentID: try volume.backing.parentID(of: node))
+            isKnown == true
+                ? volume.seals.sealed(record, parentID: parentID, isOurs: false) : record,
+            in: descriptor, parentID: parentID)
         try volume.backing.placeRecord(hidden, in: descriptor)
         try volume.storage.fsync(descriptor)
     }

@@ -72,16 +72,7 @@ extension Volume {
         let file = try storage.openat(
             directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
         defer { storage.close(file) }
-        return try header(file)
-    }
-
-    /// Returns the header of an open backing file; nil where none authenticates.
-    func header(_ file: Int32) throws(Errno) -> FileHeader? {
-        try withTemporaryPage { page throws(Errno) in
-            let got = try storage.pread(file, page, FileHeader.bytes, at: 0)
-            guard got == FileHeader.bytes else { return nil }
-            return try? FileHeader(reading: page, macKey: keys.headers, format: keys.format)
-        }
+        return try backing.header(of: file)
     }
 
     /// Returns the ID of the directory where a file belongs, if that is another one than

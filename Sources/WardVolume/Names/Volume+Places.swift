@@ -144,7 +144,7 @@ extension Volume {
         try backing.require(descriptor, node)
         // Without a header there is nothing to belong elsewhere: the file is empty, or does not
         // open.
-        guard let header = try header(descriptor) else { return true }
+        guard let header = try backing.header(of: descriptor) else { return true }
         return try belongs(header, in: directoryID, .descriptor(descriptor))
     }
 
@@ -265,19 +265,8 @@ extension Volume {
             if let known, known != places { try put(places, of: header, file.descriptor) }
             return
         }
-        let old = file.headers.stored
         header.directoryID = directoryID
-        if file.sizeBytes > 0 {
-            try replaceHeader(access, header)
-        } else {
-            access.headers.put(storedHeader(header))
-            do throws(Errno) {
-                try writeKeylessPage(access)
-            } catch {
-                access.headers.put(old)
-                throw error
-            }
-        }
+        try rewriteHeader(access, header)
         access.headers.moved(to: directoryID)
         try storage.setTimes(
             file.descriptor, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),

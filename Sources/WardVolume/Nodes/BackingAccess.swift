@@ -12,6 +12,9 @@ package final class BackingAccess: Sendable {
     let names: NameTree
     let keys: VolumeKeys
     private let rules: ClassRules
+    let seals: ClassSeals
+    /// Directories whose records get a seal later.
+    let unsealed = UnsealedDirectories()
     let reporter: Reporter
     let storage: any Storage
 
@@ -19,21 +22,26 @@ package final class BackingAccess: Sendable {
 
     init(
         _ store: BackingStore, _ nodes: VolumeNodes, _ names: NameTree, _ keys: VolumeKeys,
-        _ rules: ClassRules, _ reporter: Reporter
+        _ rules: ClassRules, _ seals: ClassSeals, _ reporter: Reporter
     ) {
         self.store = store
         self.nodes = nodes
         self.names = names
         self.keys = keys
         self.rules = rules
+        self.seals = seals
         self.reporter = reporter
         storage = store.storage
     }
 
-    /// Returns the state of a directory node. The first call reads it from the directory's record.
-    /// Throws `EIO` where there is no valid record.
+    /// Returns the state of a directory node. The first call reads it from the directory's record,
+    /// and the first one after the first unlock judges its class. Throws `EIO` where there is no
+    /// valid record.
     package func directoryState(of node: Node) throws(Errno) -> DirectoryState {
-        if let state = node.directory { return state }
+        if let state = node.directory {
+            if !state.isJudged.value, seals.areOpen { try judge(node, state) }
+            return state
+        }
         guard node.isDirectory else { throw .notDirectory }
         let descriptor = try openDirectoryDescriptor(of: node)
         let record: DirectoryRecord
@@ -43,11 +51,12 @@ package final class BackingAccess: Sendable {
             storage.close(descriptor)
             throw error
         }
-        let made = DirectoryState(record: record)
+        let made = DirectoryState(record: record, seals)
         if record.isSynchronised { rules.noteMark() }
         let opened = StoreDescriptor(descriptor, storage)
         let state = node.adopt(made)
         if state === made { nodes.keptDirectories.keep(opened, state) }
+        if !state.isJudged.value, seals.areOpen { try judge(node, state) }
         return state
     }
 

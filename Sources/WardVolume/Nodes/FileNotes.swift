@@ -12,8 +12,14 @@ struct FileNotes: ~Copyable, Sendable {
     /// Reads that were refused while the file's class is closed.
     let refusedReads = Refusals.Count()
     private let modeBits = AtomicValue<mode_t>(S_ISUID | S_ISGID)
+    /// The judgement of the file's class. It changes under the file's lock, or before another
+    /// thread knows the file.
+    let seal: AtomicValue<ClassSeals.Judgement>
 
-    init(isBeyondDoubt: Bool) { self.isBeyondDoubt = AtomicValue(isBeyondDoubt) }
+    init(isBeyondDoubt: Bool, _ seal: ClassSeals.Judgement) {
+        self.isBeyondDoubt = AtomicValue(isBeyondDoubt)
+        self.seal = AtomicValue(seal)
+    }
 
     /// Set-user-ID and set-group-ID bits that the kernel may know of.
     var setIDBits: mode_t {

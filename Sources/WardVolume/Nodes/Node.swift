@@ -171,12 +171,15 @@ package final class DirectoryState: Sendable {
     private let classValue: AtomicValue<ProtectionClass>
     private let descriptor = Mutex<StoreDescriptor?>(nil)
 
-    init(record: DirectoryRecord) {
+    init(record: DirectoryRecord, _ seals: ClassSeals) {
+        isJudged = AtomicValue(!seals.areUsed)
         id = record.directoryID
         classValue = AtomicValue(record.protectionClass)
         mark = Atomic(record.isSynchronised)
     }
 
+    /// Whether the class counts as it is: by its seal, or by a judgement (`ClassSeals`).
+    let isJudged: AtomicValue<Bool>
     /// Held while the record, with the class and the mark, is written anew.
     let recordLock = Lock(.record)
     /// The record was written anew and may not be durable. Guarded by `recordLock`.

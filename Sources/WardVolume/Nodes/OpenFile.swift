@@ -41,7 +41,7 @@ package final class OpenFile: @unchecked Sendable {
         headers = beginning.headers
         extent = beginning.extent
         syncState = beginning.syncState
-        notes = FileNotes(isBeyondDoubt: beginning.isBeyondDoubt)
+        notes = FileNotes(isBeyondDoubt: beginning.isBeyondDoubt, beginning.seal)
         published.publish(extent)
     }
 
@@ -130,6 +130,8 @@ struct FileBeginning {
     var extent = FileExtent()
     var syncState = SyncState()
     var isBeyondDoubt = false
+    /// Right for a file that is made now.
+    var seal = ClassSeals.Judgement.right
 }
 
 /// The backing file of an open file: its descriptor, closed at the end.

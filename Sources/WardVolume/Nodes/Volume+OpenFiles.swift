@@ -106,7 +106,7 @@ extension Volume {
 
     /// Returns the directory that the node is in, or was in when it was replaced. An empty file has
     /// the class of this directory only.
-    private func directoryState(whereLast node: Node) throws(Errno) -> DirectoryState {
+    func lastDirectory(of node: Node) throws(Errno) -> DirectoryState {
         if let link = node.link { return try backing.directoryState(of: link.parent) }
         guard let kept = node.kept else { throw .staleNFSFileHandle }
         return kept.directory
@@ -123,12 +123,12 @@ extension Volume {
     ) throws(Errno) -> (OpenFile, Int) {
         // From here on the descriptor belongs to `backing`, which closes it.
         let backing = BackingFile(storage, descriptor, isWritable: isWritable)
-        let directory = try directoryState(whereLast: node)
+        let directory = try lastDirectory(of: node)
         // Before anything is read: a file that is not in doubt now gets findings excused only after
         // `noteHalfDone`.
         var beginning = FileBeginning(
             headers: FileHeaderState(directoryID: directory.id),
-            isBeyondDoubt: !durability.doubt.isOpen)
+            isBeyondDoubt: !durability.doubt.isOpen, seal: seals.unjudged)
         if durability.unsynced.keys.contains(node.inode) {
             beginning.syncState.openedWithUnsyncedKey()
         }
@@ -143,6 +143,7 @@ extension Volume {
                 ?? directory.protectionClass,
             beginning)
         file.notes.presumeSetIDBits(backing: status.st_mode)
+        if seals.areOpen { file.notes.seal.value = judgement(of: file, in: directory) }
         return (file, offset)
     }
 

@@ -148,7 +148,7 @@ extension BackingAccess {
         let moved = try storage.openat(
             directory, stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
         defer { storage.close(moved) }
-        let record: DirectoryRecord
+        var record: DirectoryRecord
         switch try self.record(in: moved, parentID: from.id) {
         case .success(let found): record = found
         case .failure(let error):
@@ -160,6 +160,12 @@ extension BackingAccess {
             try storage.renameat(moved, next, moved, DirectoryRecord.linkName, flags: 0)
         }
         try? storage.unlinkat(moved, next, 0)
+        // A class that nothing vouches for gets no seal by a move.
+        if seals.isRight(record, parentID: from.id) {
+            record = seals.sealed(record, parentID: to.state.id, isOurs: false)
+        } else {
+            record.seal = ClassSeal.noDirectorySeal
+        }
         try storage.symlinkat(
             target: record.linkTarget(
                 macKey: keys.records, parentID: keys.parentID(to.state.id)), moved, next)

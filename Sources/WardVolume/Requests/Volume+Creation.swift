@@ -334,8 +334,10 @@ extension Volume {
                 let descriptor = try storage.openat(
                     directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
                 defer { storage.close(descriptor) }
-                let record = DirectoryRecord(
-                    directoryID: SystemRandom.bytes(16), protectionClass: inherited)
+                let record = seals.sealed(
+                    DirectoryRecord(
+                        directoryID: SystemRandom.bytes(16), protectionClass: inherited),
+                    parentID: state.id, isOurs: true)
                 try storage.symlinkat(
                     target: record.linkTarget(
                         macKey: keys.records, parentID: keys.parentID(state.id)),

@@ -44,7 +44,10 @@ extension Volume {
         var hasLostBits = false
         do throws(Errno) {
             try mayOpen(file, .open, caller, context)
-            if isReadOnly, flags & O_ACCMODE != O_RDONLY { throw .readOnlyFileSystem }
+            if flags & O_ACCMODE != O_RDONLY {
+                if isReadOnly { throw .readOnlyFileSystem }
+                if file.notes.seal.value != .right { try requireSeal(of: file) }
+            }
             if flags & O_TRUNC != 0 {
                 try file.withWriteAccess { access throws(Errno) in
                     try setSize(access, to: 0, .truncate, caller, context)

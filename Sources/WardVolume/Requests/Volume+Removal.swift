@@ -157,7 +157,7 @@ extension Volume {
         if node.directory == nil,
             let record = try? backing.record(in: victim.rawValue, parentID: parent.id).get()
         {
-            _ = node.adopt(DirectoryState(record: record))
+            _ = node.adopt(DirectoryState(record: record, seals))
         }
         node.kept = KeptDescriptor(victim, in: parent)
     }

@@ -68,14 +68,18 @@ enum VolumeRoot {
 
     static func create(
         _ path: String, volumeKey: borrowing SecretBytes, format: VolumeFormat,
-        defaultClass: ProtectionClass, storage: any Storage
+        defaultClass: ProtectionClass, sealedBy keyring: ClassKeyring?, storage: any Storage
     ) throws(VolumeOpenError) {
         let keys = try derive(volumeKey, format, path)
         try call(path, "the root can't be written") { () throws(Errno) in
             let descriptor = try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
             defer { storage.close(descriptor) }
             try writeFile("README", readme, descriptor, storage)
-            let record = DirectoryRecord(directoryID: keys.rootID, protectionClass: defaultClass)
+            var record = DirectoryRecord(directoryID: keys.rootID, protectionClass: defaultClass)
+            if let keyring {
+                record = ClassSeals(keyring, format).sealed(
+                    record, parentID: DirectoryRecord.noParent, isOurs: true)
+            }
             try storage.symlinkat(
                 target: record.linkTarget(
                     macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent)),
@@ -286,14 +290,15 @@ extension Volume {
     }
 
     /// Makes the root of a new volume in the existing directory `backingPath`: directory record
-    /// with `defaultClass`, state record, README. The caller makes the keybag.
+    /// with `defaultClass`, state record, README. The caller makes the keybag. `keyring`: has class
+    /// C's key, by which the root's record of format 2 gets its seal.
     public static func create(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
         format: VolumeFormat = .version1, defaultClass: ProtectionClass,
-        storage: any Storage = PosixStorage()
+        sealedBy keyring: ClassKeyring? = nil, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         try VolumeRoot.create(
             backingPath, volumeKey: volumeKey, format: format, defaultClass: defaultClass,
-            storage: storage)
+            sealedBy: keyring, storage: storage)
     }
 }

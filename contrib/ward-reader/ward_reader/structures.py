@@ -51,6 +51,11 @@ class VolumeKeys:
         self.root_id = derive(b"ward root directory", 16)
 
 
+def seal_key(class_c_key):
+    """The key of the second authenticators of classes (§6.2)."""
+    return hmac(class_c_key, b"ward class seals\1")
+
+
 # --- Headers and file keys (§3, §4.1) ------------------------------------------------------------------------------
 
 
@@ -63,6 +68,8 @@ class FileHeader:
     wrapped_key: bytes
     #: Of the capsule whose secret is in the key of a class B file; zeros for none.
     capsule_id: bytes = bytes(16)
+    #: The second authenticator of the class (§6.2); zeros for none.
+    seal: bytes = bytes(16)
 
     BYTES = 256
 
@@ -78,10 +85,16 @@ class FileHeader:
         protection_class, flags, key_bytes = data[12], data[13], integer(data, 14, 2)
         if (version != volume_format or integer(data, 10, 2) != 256 or protection_class not in CLASS_NAMES or flags > 1
                 or key_bytes not in (0, 72 if protection_class == 2 else 40)
-                or any(data[48 + key_bytes:120]) or any(data[136:224])
-                or any(data[120:136]) and (volume_format == 1 or key_bytes != 72)):
+                or any(data[48 + key_bytes:120]) or any(data[136:208])
+                or any(data[120:136]) and (volume_format == 1 or key_bytes != 72)
+                or any(data[208:224]) and volume_format == 1):
             raise malformed("header: impossible field")
-        return cls(protection_class, flags == 1, data[16:32], data[32:48], data[48:48 + key_bytes], data[120:136])
+        return cls(protection_class, flags == 1, data[16:32], data[32:48], data[48:48 + key_bytes], data[120:136],
+                   data[208:224])
+
+    def is_sealed(self, seal_key):
+        bound = self.wrapped_key + self.capsule_id if self.protection_class == 2 and self.wrapped_key else b""
+        return same(self.seal, hmac(seal_key, b"file" + bytes([self.protection_class, self.is_sparse]) + self.file_id + bound)[:16])
 
     def file_key(self, class_keys, keys=None, read_capsule=None):
         """The file key; KeyError where the key of the class is not there.
@@ -235,6 +248,8 @@ class DirectoryRecord:
     protection_class: int
     #: No item in it gets a class above C from now on. A reader need not care.
     is_synchronised: bool
+    #: The second authenticator of the class (§6.2); zeros for none.
+    seal: bytes = bytes(12)
 
     #: The version of records that are bound to the directory above: those of format 2.
     BOUND = 3
@@ -247,14 +262,17 @@ class DirectoryRecord:
             data = from_base64url(target, what)
         except FormatError:
             data = b""
-        if len(data) != 36:
+        if len(data) < 36:
             raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: not 36 bytes of base64url")
         version, protection_class, flags = data[0], data[1], data[2]
         if version > cls.BOUND:
             raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {version}")
         is_bound = version == cls.BOUND
+        if len(data) != (44 if is_bound else 36):
+            raise FormatError(FormatError.NOT_RECOGNISED, f"{what}: {len(data)} bytes")
         parent = parent_id if is_bound and parent_id is not None else b""
-        if not same(data[20:], hmac(mac_key, parent + data[:20])[:16]):
+        body, mac = (data[:32], data[32:]) if is_bound else (data[:20], data[20:])
+        if not same(mac, hmac(mac_key, parent + body)[:len(mac)]):
             raise FormatError(FormatError.AUTHENTICATION_FAILED,
                               f"{what}: the MAC does not match" + (", or the directory belongs in another one" if parent else ""))
         if is_bound != (parent_id is not None):
@@ -262,7 +280,11 @@ class DirectoryRecord:
         # Of format 1, records with a flag have version 2, records without one have version 1.
         if version == 0 or protection_class not in CLASS_NAMES or data[3] or (flags > 1 if is_bound else flags != version - 1):
             raise malformed(f"{what}: impossible field")
-        return cls(data[4:20], protection_class, flags == 1)
+        return cls(data[4:20], protection_class, flags == 1, data[20:32] if is_bound else bytes(12))
+
+    def is_sealed(self, seal_key, parent_id):
+        message = b"directory" + bytes([self.protection_class, self.is_synchronised]) + self.directory_id + parent_id
+        return same(self.seal, hmac(seal_key, message)[:12])
 
     @classmethod
     def format_of_root(cls, target):

@@ -8,7 +8,7 @@ from .content import Content
 from .errors import DAMAGED, INPUT, NOT_A_VOLUME, FormatError, ReaderError
 from .keybag import VOLUME_KEY
 from .structures import (MODE_ATTRIBUTE, NO_PARENT, DirectoryRecord, Places, StateRecord, VolumeKeys, long_name, open_attribute,
-                         open_link, open_name, require_place, true_mode)
+                         open_link, open_name, require_place, seal_key, true_mode)
 
 #: Extended attributes that are stored as they are (§7).
 PASSED_THROUGH = (b"security.", b"system.posix_acl_")
@@ -67,6 +67,8 @@ class Volume:
         #: 1, or 2: files, directories and links are bound to their directories (§6.1).
         self.format = DirectoryRecord.format_of_root(root.link_target(b".ward") or b"")
         self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format)
+        #: Of the second authenticators of classes (§6.2); None in format 1, and without class C's key.
+        self._seal_key = seal_key(opened.keys[3]) if self.format == 2 and 3 in opened.keys else None
         self._record = self._root_record()
         self._doubtful = self._read_state()
         if is_copied_in_use:
@@ -147,6 +149,7 @@ class Volume:
     def walk(self):
         """Yields (entry, open backing file or None) for everything, a directory before what is in it; the root first,
         with an empty path. The backing file is closed when the next entry is asked for."""
+        self._note_class(b"", self._seal_key is None or self._record.is_sealed(self._seal_key, NO_PARENT))
         yield self._describe_directory(b"", self._root, self._record), None
         yield from self._walk(b"", self._root, self._record)
 
@@ -198,8 +201,13 @@ class Volume:
 
     def _enter(self, path, directory, parent_id):
         record = self._directory_record(path, directory, parent_id)
+        self._note_class(path, self._seal_key is None or record.is_sealed(self._seal_key, parent_id))
         yield self._describe_directory(path, directory, record), None
         yield from self._walk(path, directory, record)
+
+    def _note_class(self, path, is_sealed):
+        if not is_sealed:
+            self.notes.append(f"{_show(path)}: nothing vouches for its class (§6.2)")
 
     def _describe_directory(self, path, directory, record):
         status, stored = directory.status(), directory.attributes()
@@ -221,6 +229,7 @@ class Volume:
             return entry
         entry.content = content
         header = entry.content.header
+        self._note_class(path, self._seal_key is None or header is None or header.is_sealed(self._seal_key))
         entry.protection_class = entry.content.protection_class
         entry.size = entry.content.claimed_size
         entry.attributes = self._attributes(path, stored, header.file_id if header else None, status.st_mode, mode,

@@ -1,0 +1,150 @@
+import Glibc
+import Synchronization
+import WardFormat
+import WardSystem
+
+/// Directories whose classes were judged and whose records have no right seal yet.
+///
+/// Concurrency: any thread; a mutex guards the nodes.
+final class UnsealedDirectories: Sendable {
+    private let nodes = Mutex<[ObjectIdentifier: Node]>([:])
+
+    /// Notes a directory. Calls `retain` on a node that is kept.
+    func note(_ node: Node, retain: (Node) -> Void) {
+        nodes.withLock {
+            if $0.updateValue(node, forKey: ObjectIdentifier(node)) == nil { retain(node) }
+        }
+    }
+
+    var areNone: Bool { nodes.withLock { $0.isEmpty } }
+
+    /// Returns the noted directories, each with a look-up, and forgets them.
+    func take() -> [Node] {
+        nodes.withLock { nodes in
+            defer { nodes = [:] }
+            return Array(nodes.values)
+        }
+    }
+}
+
+// The classes of directories, judged by the seals of their records (`ClassSeals`).
+extension BackingAccess {
+    /// Judges the class of a directory, once in a mount. The seal key is in memory.
+    ///
+    /// The class counts where the record has the right seal, or this mount wrote it before the
+    /// first unlock. Else the strongest of these counts: the record's class, the parent's, and the
+    /// classes of all files and directories in it. The root always has a seal: without it, class A
+    /// counts. That is reported, and the record gets its seal in the background.
+    func judge(_ node: Node, _ state: DirectoryState) throws(Errno) {
+        let descriptor = try directoryDescriptorForJudge(of: node, state)
+        defer { storage.close(descriptor) }
+        let parentID = try parentID(of: node)
+        let record = try readRecord(descriptor, node)
+        if record.directoryID == state.id, seals.isRight(record, parentID: parentID) {
+            // The record may have been replaced since it was read.
+            state.protectionClass = record.protectionClass.stronger(state.protectionClass)
+            if record.isSynchronised { state.isMarked = true }
+        } else if let made = seals.classMade(state.id) {
+            state.protectionClass = made
+            unsealed.note(node) { nodes.table.retain($0) }
+        } else {
+            let before = record.protectionClass.stronger(state.protectionClass)
+            let counts = try strongest(before, node, state, descriptor)
+            state.protectionClass = counts
+            unsealed.note(node) { nodes.table.retain($0) }
+            reportUnsealed(node, record, before, counts)
+        }
+        state.isJudged.value = true
+    }
+
+    /// The directory without a look at its state. A directory that lost its name is reached by the
+    /// descriptor that was kept.
+    private func directoryDescriptorForJudge(
+        of node: Node, _ state: DirectoryState
+    ) throws(Errno) -> Int32 {
+        do throws(Errno) {
+            return try openDirectoryDescriptor(of: node)
+        } catch .staleNFSFileHandle {
+            return try withKeptDescriptor(of: node) { kept throws(Errno) in
+                try storage.openat(kept, ".", O_RDONLY | O_DIRECTORY, mode: 0)
+            }
+        }
+    }
+
+    private func strongest(
+        _ own: ProtectionClass, _ node: Node, _ state: DirectoryState, _ descriptor: Int32
+    ) throws(Errno) -> ProtectionClass {
+        if node === root { return .complete }
+        var strongest = own
+        if let parent = node.link?.parent {
+            strongest = strongest.stronger(try directoryState(of: parent).protectionClass)
+        }
+        try storage.list(descriptor) { entry in
+            guard strongest != .complete, keys.names.isOurs(entry.name, in: state),
+                let found = classOfEntry(entry.name.zeroTerminated, in: descriptor, state.id)
+            else { return }
+            strongest = strongest.stronger(found)
+        }
+        return strongest
+    }
+
+    /// The class that the header of a file, or the record of a directory, names. Nil where there is
+    /// none that authenticates.
+    private func classOfEntry(
+        _ stored: [CChar], in directory: Int32, _ directoryID: [UInt8]
+    ) -> ProtectionClass? {
+        let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK
+        guard let type = try? storage.fstatat(directory, stored).st_mode & S_IFMT,
+            type == S_IFREG || type == S_IFDIR,
+            let opened = try? storage.openat(directory, stored, flags, mode: 0)
+        else { return nil }
+        defer { storage.close(opened) }
+        if type == S_IFDIR {
+            return try? record(in: opened, parentID: directoryID).get().protectionClass
+        }
+        return try? header(of: opened)?.protectionClass
+    }
+
+    /// Returns the header of an open backing file; nil where none authenticates.
+    func header(of file: Int32) throws(Errno) -> FileHeader? {
+        try withUnsafeTemporaryAllocation(byteCount: FileHeader.bytes, alignment: 8) {
+            page throws(Errno) in
+            let got = try storage.pread(file, page.baseAddress!, FileHeader.bytes, at: 0)
+            guard got == FileHeader.bytes else { return nil }
+            return try? FileHeader(
+                reading: page.baseAddress!, macKey: keys.headers, format: keys.format)
+        }
+    }
+
+    private func reportUnsealed(
+        _ node: Node, _ record: DirectoryRecord, _ claimed: ProtectionClass,
+        _ counts: ProtectionClass
+    ) {
+        let path = names.path(of: node)
+        let cause =
+            record.hasSeal
+            ? "the class of the directory was changed by a program without the passcode"
+            : "nothing vouches for the class of the directory: it was set before a first unlock, "
+                + "or by a program without the passcode"
+        reporter.report(
+            .integrityFailure(
+                path: path,
+                reason: "\(cause). It says \(claimed.letter), and \(counts.letter) counts. "
+                    + "To choose another class: ward class set CLASS DIRECTORY"))
+    }
+
+    /// Writes a record with its seal in the place of a directory's old one. Does not sync. Calls
+    /// `beforePlacing` when only the renaming is left. `isOurs`: a program chose the class in this
+    /// mount. Returns whether the record has its seal. The directory's `recordLock` is held.
+    func stageAndPlace(
+        _ record: DirectoryRecord, of node: Node, in directory: Int32, isOurs: Bool = true,
+        beforePlacing: () -> Void
+    ) throws(Errno) -> Bool {
+        let parentID = try parentID(of: node)
+        let sealed = seals.sealed(record, parentID: parentID, isOurs: isOurs)
+        let hidden = try stageRecord(sealed, in: directory, parentID: parentID)
+        beforePlacing()
+        try placeRecord(hidden, in: directory)
+        return sealed.hasSeal
+    }
+}

@@ -1,0 +1,47 @@
+import WardFormat
+import WardSystem
+import WardVolume
+
+// Classes without their seal (format 2, docs/format.md §6.2). The volume judges them; the check
+// reports them, and writes what counts.
+extension VolumeCheck {
+    /// Reports a directory whose record has no right seal. The repair writes the class that counts,
+    /// with its seal.
+    func checkSeal(
+        _ record: DirectoryRecord, _ node: Node, _ descriptor: Int32
+    ) throws(Errno) {
+        let parentID = try volume.backing.parentID(of: node)
+        guard volume.seals.areOpen, !volume.seals.isRight(record, parentID: parentID),
+            !volume.seals.isMadeHere(record.directoryID)
+        else { return }
+        let known = try volume.backing.directoryState(of: node)
+        let counts = known.protectionClass
+        add(
+            CheckFinding(
+                .seal, path: volume.path(of: node), protectionClass: counts,
+                problem: "nothing vouches for the directory's class "
+                    + "\(record.protectionClass.letter): \(counts.letter) counts",
+                remedy: "class \(counts.letter) is written, with its seal")
+        ) { () throws(Errno) in
+            try volume.names.withRecordFixed(of: known) { () throws(Errno) in
+                try writeRecord(
+                    DirectoryRecord(
+                        directoryID: known.id, protectionClass: known.protectionClass,
+                        isSynchronised: known.isMarked), node, descriptor, [])
+            }
+        }
+    }
+
+    /// Reports a file that can be read and not changed, because nothing vouches for its class.
+    func checkSeal(_ file: OpenFile, _ path: String) {
+        guard volume.seals.areOpen, volume.isClassRefused(of: file) else { return }
+        let letter = file.protectionClass.letter
+        add(
+            CheckFinding(
+                .seal, path: path, protectionClass: file.protectionClass,
+                problem: "nothing vouches for its class \(letter), which is weaker than that of "
+                    + "its directory",
+                remedy: "left as it is: it can be read, and not changed",
+                outcome: .left("to accept the class: ward class set \(letter) FILE")))
+    }
+}

@@ -1,0 +1,424 @@
+import CWardLinux
+import Foundation
+import Glibc
+import Testing
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
+
+@testable import WardVolume
+@testable import WardVolumeCheck
+
+/// Format 2: later protection needs the passcode (docs/format.md §6.2). The attacker has the
+/// backing directory and the device's files: the volume key and class D's key.
+@Suite("Seals of classes")
+struct SealTests {
+    private let attacker = MaidWithDeviceFiles()
+
+    private func harness(_ defaultClass: ProtectionClass = .none) throws -> VolumeHarness {
+        try VolumeHarness(format: .version2, defaultClass: defaultClass)
+    }
+
+    private func put(
+        _ name: String, in parent: NodeID = 1, _ content: String, _ harness: VolumeHarness
+    ) throws -> NodeID {
+        let (node, handle) = try harness.create(name, in: parent)
+        try harness.write(handle, 0, Array(content.utf8))
+        harness.volume.release(handle, harness.context)
+        return node
+    }
+
+    private func content(_ node: NodeID, _ harness: VolumeHarness) throws -> String {
+        let handle = try harness.open(node, O_RDONLY)
+        defer { harness.volume.release(handle, harness.context) }
+        return String(decoding: try harness.read(handle, 0, 1000), as: UTF8.self)
+    }
+
+    private func sweep(_ harness: VolumeHarness) {
+        #expect(harness.volume.sealClasses { false })
+    }
+
+    /// Makes `private` of class A with a file in it, in a root of class D.
+    private func makePrivate(_ harness: VolumeHarness) throws {
+        let directory = try harness.makeDirectory("private")
+        try harness.setClass(directory, "A")
+        _ = try put("diary", in: directory, "secret", harness)
+    }
+
+    // MARK: Attacks
+
+    @Test("a directory of class A that is said to be D stays A", arguments: [true, false])
+    func directory(hasSeal: Bool) throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        try harness.reboot()
+        try attacker.rewriteRecord(of: "private", harness) { record in
+            record.protectionClass = .none
+            if !hasSeal { record.seal = ClassSeal.noDirectorySeal }
+        }
+        try harness.unlockFirst()
+        let directory = try harness.lookup("private").node
+        #expect(try harness.classOf(directory) == "NSFileProtectionComplete")
+        let new = try put("new", in: directory, "secret of today", harness)
+        #expect(try harness.classOf(new) == "NSFileProtectionComplete")
+        #expect(harness.events.integrityFailures.contains { $0.contains("/private: ") })
+        #expect(harness.events.integrityFailures.count == 1)
+
+        // The class that counts is written, so the next mount finds nothing.
+        sweep(harness)
+        try harness.reboot()
+        try harness.unlockFirst()
+        let again = try harness.lookup("private").node
+        #expect(try harness.classOf(again) == "NSFileProtectionComplete")
+        #expect(harness.events.integrityFailures.count == 1)
+        #expect(try attacker.unsealed(harness) == [])
+    }
+
+    @Test("a directory that was looked at before the first unlock is judged after it")
+    func lookedAtBefore() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        try harness.reboot()
+        try attacker.rewriteRecord(of: "private", harness) {
+            $0.protectionClass = .none
+            $0.seal = ClassSeal.noDirectorySeal
+        }
+        let directory = try harness.lookup("private").node
+        // Nothing can vouch for a class yet.
+        #expect(try harness.classOf(directory) == "NSFileProtectionNone")
+        try harness.unlockFirst()
+        let new = try put("new", in: directory, "secret of today", harness)
+        #expect(try harness.classOf(new) == "NSFileProtectionComplete")
+        #expect(harness.events.integrityFailures.count == 1)
+    }
+
+    @Test("the root without its seal has class A")
+    func root() throws {
+        let harness = try harness(.completeUntilFirstUserAuthentication)
+        try harness.reboot()
+        try attacker.rewriteRecord(of: nil, harness) {
+            $0.protectionClass = .none
+            $0.seal = ClassSeal.noDirectorySeal
+        }
+        try harness.unlockFirst()
+        let new = try put("new", "secret", harness)
+        #expect(try harness.classOf(new) == "NSFileProtectionComplete")
+        #expect(harness.events.integrityFailures.count == 1)
+        try harness.setClass(1, "C")
+        try harness.reboot()
+        try harness.unlockFirst()
+        #expect(try harness.classOf(1).hasSuffix("UntilFirstUserAuthentication"))
+        #expect(harness.events.integrityFailures.count == 1)
+    }
+
+    @Test("a file of class D in the place of one of class A can be read, and not changed")
+    func file() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        _ = try put("bait", "what the attacker wrote", harness)
+        try harness.reboot()
+        try attacker.replaceFile("private/diary", with: "bait", harness)
+        try harness.unlockFirst()
+        let directory = try harness.lookup("private").node
+        let node = try harness.lookup("diary", in: directory).node
+        #expect(try content(node, harness) == "what the attacker wrote")
+        #expect(throws: Errno.ioError) { try harness.open(node, O_RDWR) }
+        #expect(throws: Errno.ioError) { try harness.open(node, O_WRONLY | O_TRUNC) }
+        #expect(throws: Errno.ioError) { try harness.setSize(node, nil, 3) }
+        #expect(harness.events.integrityFailures.allSatisfy { $0.contains("ward class set D") })
+        #expect(!harness.events.integrityFailures.isEmpty)
+        // The pass over the tree gives it no seal.
+        sweep(harness)
+        #expect(throws: Errno.ioError) { try harness.open(node, O_RDWR) }
+
+        // The owner may accept its class, or raise it.
+        try harness.setClass(node, "D")
+        let handle = try harness.open(node, O_RDWR)
+        try harness.write(handle, 0, Array("mine".utf8))
+        harness.volume.release(handle, harness.context)
+        try harness.setClass(node, "A")
+        try harness.reboot()
+        try harness.unlockFirst()
+        let before = harness.events.integrityFailures.count
+        let again = try harness.lookup(
+            "diary", in: try harness.lookup("private").node
+        ).node
+        #expect(try content(again, harness).hasPrefix("mine"))
+        #expect(try harness.classOf(again) == "NSFileProtectionComplete")
+        #expect(harness.events.integrityFailures.count == before)
+    }
+
+    @Test("a file that a program had open before the first unlock is judged at its next change")
+    func openFile() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        _ = try put("bait", "what the attacker wrote", harness)
+        try harness.reboot()
+        try attacker.replaceFile("private/diary", with: "bait", harness)
+        let directory = try harness.lookup("private").node
+        let node = try harness.lookup("diary", in: directory).node
+        let handle = try harness.open(node, O_RDWR)
+        try harness.write(handle, 0, Array("before".utf8))
+        try harness.unlockFirst()
+        #expect(throws: Errno.ioError) { try harness.write(handle, 0, Array("after".utf8)) }
+        #expect(try harness.read(handle, 0, 6) == Array("before".utf8))
+        harness.volume.release(handle, harness.context)
+    }
+
+    @Test("a directory's seal does not hold in another directory")
+    func movedDirectory() throws {
+        let harness = try harness(.completeUntilFirstUserAuthentication)
+        let open = try harness.makeDirectory("open")
+        try harness.setClass(open, "D")
+        let inner = try harness.makeDirectory("inner", in: open)
+        #expect(try harness.classOf(inner) == "NSFileProtectionNone")
+        let home = try harness.makeDirectory("home")
+        let old = try harness.makeDirectory("private", in: home)
+        try harness.setClass(old, "A")
+        try harness.reboot()
+        try attacker.replaceDirectory("home/private", with: "open/inner", harness)
+        try harness.unlockFirst()
+        let node = try harness.lookup("private", in: try harness.lookup("home").node).node
+        #expect(try harness.classOf(node) != "NSFileProtectionNone")
+        #expect(harness.events.integrityFailures.contains { $0.contains("/home/private") })
+    }
+
+    // MARK: Honest volumes
+
+    @Test("what is made before the first unlock keeps its class, and is sealed after it")
+    func madeBefore() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        try harness.reboot()
+        let inbox = try harness.makeDirectory("inbox")
+        let weaker = try harness.makeDirectory("weaker", in: try harness.lookup("private").node)
+        try harness.setClass(weaker, "D")
+        let note = try put("note", in: weaker, "made before", harness)
+        let raised = try harness.makeDirectory("raised")
+        try harness.setClass(raised, "B")
+        let mail = try put("mail", in: raised, "received", harness)
+        // A file of class D, in a directory that gets class A.
+        let (kept, handle) = try harness.create("kept", in: weaker)
+        try harness.write(handle, 0, Array("one".utf8))
+        try harness.setClass(weaker, "A")
+        #expect(try attacker.unsealed(harness).count > 4)
+        try harness.unlockFirst()
+        try harness.write(handle, 3, Array(" two".utf8))
+        harness.volume.release(handle, harness.context)
+        #expect(try harness.classOf(inbox) == "NSFileProtectionNone")
+        #expect(try harness.classOf(weaker) == "NSFileProtectionComplete")
+        #expect(try harness.classOf(raised) == "NSFileProtectionCompleteUnlessOpen")
+        sweep(harness)
+        #expect(try attacker.unsealed(harness) == [])
+        for (node, text) in [(note, "made before"), (mail, "received"), (kept, "one two")] {
+            #expect(try content(node, harness) == text)
+            let handle = try harness.open(node, O_RDWR)
+            try harness.write(handle, text.utf8.count, [33])
+            harness.volume.release(handle, harness.context)
+        }
+        #expect(harness.events.integrityFailures == [])
+        try harness.reboot()
+        try harness.unlockFirst()
+        sweep(harness)
+        #expect(harness.events.integrityFailures == [])
+    }
+
+    @Test("what an earlier mount made and never saw an unlock keeps its class")
+    func madeLongBefore() throws {
+        let harness = try harness()
+        try harness.reboot()
+        let log = try harness.makeDirectory("log")
+        _ = try put("today", in: log, "line", harness)
+        try harness.reboot()
+        try harness.unlockFirst()
+        let directory = try harness.lookup("log").node
+        #expect(try harness.classOf(directory) == "NSFileProtectionNone")
+        let file = try harness.lookup("today", in: directory).node
+        let handle = try harness.open(file, O_RDWR)
+        try harness.write(handle, 4, Array("s".utf8))
+        harness.volume.release(handle, harness.context)
+        #expect(try harness.classOf(file) == "NSFileProtectionNone")
+        sweep(harness)
+        #expect(try attacker.unsealed(harness) == [])
+        // The directory is told of, because nothing vouched for it.
+        #expect(harness.events.integrityFailures.count == 1)
+    }
+
+    @Test("everything that programs make, change and move has its seal")
+    func operations() throws {
+        let harness = try harness()
+        func sealed(_ what: String) throws {
+            #expect(try attacker.unsealed(harness) == [], "\(what)")
+        }
+        let a = try harness.makeDirectory("a")
+        let b = try harness.makeDirectory("b")
+        try harness.setClass(b, "A")
+        try sealed("directories")
+        let file = try put("file", in: a, String(repeating: "x", count: 9000), harness)
+        let empty = try put("empty", in: a, "", harness)
+        try harness.setClass(file, "B")
+        try harness.setClass(empty, "CX")
+        try sealed("classes")
+        try harness.rename("file", a, "file", b)
+        try harness.rename("empty", a, "empty", b)
+        try harness.rename("a", 1, "a", b)
+        try harness.volume.durablePoint()
+        harness.volume.background.drain()
+        try sealed("moves")
+        try harness.setSize(file, nil, 0)
+        try sealed("emptied")
+        let handle = try harness.open(file, O_RDWR)
+        try harness.write(handle, 100_000, [1])
+        try harness.volume.allocate(
+            handle, mode: FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offsetBytes: 8192,
+            lengthBytes: 65536, caller: harness.caller, harness.context)
+        harness.volume.release(handle, harness.context)
+        try sealed("sparse")
+        #expect(harness.events.integrityFailures == [])
+    }
+
+    @Test("a move before the first unlock loses the directory's seal, and it is judged")
+    func movedBefore() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        let home = try harness.makeDirectory("home")
+        try harness.reboot()
+        try harness.rename("private", 1, "private", try harness.lookup("home").node)
+        try harness.unlockFirst()
+        sweep(harness)
+        #expect(try attacker.unsealed(harness) == [])
+        let node = try harness.lookup("private", in: try harness.lookup("home").node).node
+        #expect(try harness.classOf(node) == "NSFileProtectionComplete")
+        #expect(home != node)
+    }
+
+    // MARK: The check
+
+    @Test("a check finds classes without seals, and its repair writes what counts")
+    func check() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        _ = try put("bait", "what the attacker wrote", harness)
+        try harness.reboot()
+        try attacker.replaceFile("private/diary", with: "bait", harness)
+        try attacker.rewriteRecord(of: "private", harness) {
+            $0.protectionClass = .completeUntilFirstUserAuthentication
+            $0.seal = ClassSeal.noDirectorySeal
+        }
+        try harness.unlockFirst()
+        let found = VolumeCheck(harness.volume, repairs: false, name: "now").run().findings
+            .filter { $0.kind == .seal }
+        #expect(Set(found.map(\.path)) == ["/private", "/private/diary"])
+        _ = VolumeCheck(harness.volume, repairs: true, name: "now").run()
+        let left = VolumeCheck(harness.volume, repairs: false, name: "then").run().findings
+        #expect(left.map(\.path) == ["/private/diary"])
+    }
+}
+
+/// A person with the backing directory and the device's files, and without the passcode.
+struct MaidWithDeviceFiles {
+    /// The backing path of a path inside the volume, and the IDs of its directory and of the one
+    /// above. The names are found by the volume key.
+    private func place(
+        _ path: String?, _ harness: VolumeHarness
+    ) throws -> (path: String, id: [UInt8], parentID: [UInt8]) {
+        let keys = harness.volume.keys
+        var found = (harness.directory, keys.rootID, DirectoryRecord.noParent)
+        for name in (path ?? "").split(separator: "/") {
+            let stored = Array(name.utf8).withUnsafeBytes {
+                keys.names.longNameTarget($0, in: found.1)
+            }
+            let inner = found.0 + "/" + stored
+            let record = try? record(at: inner, parentID: found.1, harness)
+            found = (inner, record?.directoryID ?? found.1, found.1)
+        }
+        return found
+    }
+
+    private func record(
+        at path: String, parentID: [UInt8], _ harness: VolumeHarness
+    ) throws -> DirectoryRecord {
+        let target = try FileManager.default.destinationOfSymbolicLink(
+            atPath: path + "/" + DirectoryRecord.linkName)
+        return try DirectoryRecord(
+            linkTarget: target, macKey: harness.volume.keys.records, parentID: parentID)
+    }
+
+    func rewriteRecord(
+        of path: String?, _ harness: VolumeHarness, _ change: (inout DirectoryRecord) -> Void
+    ) throws {
+        let place = try place(path, harness)
+        var record = try record(at: place.path, parentID: place.parentID, harness)
+        change(&record)
+        try write(record, to: place.path, parentID: place.parentID, harness)
+    }
+
+    private func write(
+        _ record: DirectoryRecord, to path: String, parentID: [UInt8], _ harness: VolumeHarness
+    ) throws {
+        let link = path + "/" + DirectoryRecord.linkName
+        try FileManager.default.removeItem(atPath: link)
+        try FileManager.default.createSymbolicLink(
+            atPath: link,
+            withDestinationPath: record.linkTarget(
+                macKey: harness.volume.keys.records, parentID: parentID))
+    }
+
+    /// Puts a copy of one file in the place of another one, with a header for that place.
+    func replaceFile(_ victim: String, with bait: String, _ harness: VolumeHarness) throws {
+        let keys = harness.volume.keys
+        let target = try place(victim, harness)
+        var data = try Data(contentsOf: URL(fileURLWithPath: try place(bait, harness).path))
+        var header = try data.withUnsafeBytes {
+            try FileHeader(reading: $0.baseAddress!, macKey: keys.headers, format: .version2)
+        }
+        header.directoryID = target.parentID
+        header.fileID = SystemRandom.bytes(16)
+        data.withUnsafeMutableBytes {
+            header.write(to: $0.baseAddress!, macKey: keys.headers, format: .version2)
+        }
+        try FileManager.default.removeItem(atPath: target.path)
+        try data.write(to: URL(fileURLWithPath: target.path))
+    }
+
+    /// Puts one directory in the place of another one, with a record for that place.
+    func replaceDirectory(_ victim: String, with bait: String, _ harness: VolumeHarness) throws {
+        let (target, source) = (try place(victim, harness), try place(bait, harness))
+        let record = try record(at: source.path, parentID: source.parentID, harness)
+        try FileManager.default.removeItem(atPath: target.path)
+        try FileManager.default.moveItem(atPath: source.path, toPath: target.path)
+        try write(record, to: target.path, parentID: target.parentID, harness)
+    }
+
+    /// The backing paths of directories and files with headers whose class has no right seal.
+    func unsealed(_ harness: VolumeHarness) throws -> [String] {
+        let seals = ClassSeals(try harness.allKeys(), .version2)
+        var found: [String] = []
+        func visit(_ path: String, parentID: [UInt8]) throws {
+            let record = try record(at: path, parentID: parentID, harness)
+            if !seals.isRight(record, parentID: parentID) { found.append(path) }
+            for name in try FileManager.default.contentsOfDirectory(atPath: path)
+            where !name.contains(".") && name != "README" {
+                let inner = path + "/" + name
+                let type = try FileManager.default.attributesOfItem(atPath: inner)[.type]
+                if type as? FileAttributeType == .typeDirectory {
+                    try visit(inner, parentID: record.directoryID)
+                } else if let header = try header(at: inner, harness), !seals.isRight(header) {
+                    found.append(inner)
+                }
+            }
+        }
+        try visit(harness.directory, parentID: DirectoryRecord.noParent)
+        return found
+    }
+
+    private func header(at path: String, _ harness: VolumeHarness) throws -> FileHeader? {
+        let data = try Data(contentsOf: URL(fileURLWithPath: path))
+        guard data.count >= FileHeader.bytes else { return nil }
+        return try data.withUnsafeBytes {
+            try FileHeader(
+                reading: $0.baseAddress!, macKey: harness.volume.keys.headers, format: .version2)
+        }
+    }
+}
