@@ -318,25 +318,26 @@ struct SealTests {
 
 /// A person with the backing directory and the device's files, and without the passcode.
 struct MaidWithDeviceFiles {
+    typealias Place = (path: String, id: [UInt8], parentID: [UInt8])
+
     /// The backing path of a path inside the volume, and the IDs of its directory and of the one
     /// above. The names are found by the volume key.
-    private func place(
-        _ path: String?, _ harness: VolumeHarness
-    ) throws -> (path: String, id: [UInt8], parentID: [UInt8]) {
+    func place(_ path: String?, _ harness: VolumeHarness) throws -> Place {
         let keys = harness.volume.keys
         var found = (harness.directory, keys.rootID, DirectoryRecord.noParent)
         for name in (path ?? "").split(separator: "/") {
-            let stored = Array(name.utf8).withUnsafeBytes {
-                keys.names.longNameTarget($0, in: found.1)
+            var stored = [CChar](repeating: 0, count: 512)
+            _ = try Array(name.utf8).withUnsafeBytes {
+                try keys.names.encrypt($0, in: found.1, to: &stored)
             }
-            let inner = found.0 + "/" + stored
+            let inner = found.0 + "/" + String(decoding: stored.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
             let record = try? record(at: inner, parentID: found.1, harness)
             found = (inner, record?.directoryID ?? found.1, found.1)
         }
         return found
     }
 
-    private func record(
+    func record(
         at path: String, parentID: [UInt8], _ harness: VolumeHarness
     ) throws -> DirectoryRecord {
         let target = try FileManager.default.destinationOfSymbolicLink(
@@ -345,16 +346,19 @@ struct MaidWithDeviceFiles {
             linkTarget: target, macKey: harness.volume.keys.records, parentID: parentID)
     }
 
+    /// Changes a directory's record. `isRight`: with the right authentication code.
     func rewriteRecord(
-        of path: String?, _ harness: VolumeHarness, _ change: (inout DirectoryRecord) -> Void
+        of path: String?, _ harness: VolumeHarness, isRight: Bool = true, _ change: (inout DirectoryRecord) -> Void
     ) throws {
         let place = try place(path, harness)
         var record = try record(at: place.path, parentID: place.parentID, harness)
         change(&record)
-        try write(record, to: place.path, parentID: place.parentID, harness)
+        try write(
+            record, to: place.path,
+            parentID: isRight ? place.parentID : SystemRandom.bytes(16), harness)
     }
 
-    private func write(
+    func write(
         _ record: DirectoryRecord, to path: String, parentID: [UInt8], _ harness: VolumeHarness
     ) throws {
         let link = path + "/" + DirectoryRecord.linkName
@@ -413,7 +417,7 @@ struct MaidWithDeviceFiles {
         return found
     }
 
-    private func header(at path: String, _ harness: VolumeHarness) throws -> FileHeader? {
+    func header(at path: String, _ harness: VolumeHarness) throws -> FileHeader? {
         let data = try Data(contentsOf: URL(fileURLWithPath: path))
         guard data.count >= FileHeader.bytes else { return nil }
         return try data.withUnsafeBytes {
