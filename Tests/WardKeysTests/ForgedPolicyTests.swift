@@ -175,6 +175,29 @@ struct ForgedPolicyTests {
         #expect(!store.isPolicyForged && store.policy.gracePeriod == usual.gracePeriod)
     }
 
+    @Test("adopting by a recovery kit keeps the owner's policy, and no forged one")
+    func adopted() throws {
+        for isForged in [false, true] {
+            let volume = try SimulatedVolume(passcode: "1234", format: .version2)
+            try volume.open().changePolicy(
+                PolicyChange(gracePeriod: .seconds(60)), passcode: try passcode("1234"))
+            let code = try volume.open().createRecoveryKit(
+                passcode: try passcode("1234"), at: "/kit")
+            if isForged { try volume.forgePolicy { $0.gracePeriod = .seconds(3600) } }
+            let keys = try KeybagStore.openRecoveryKit(at: "/kit", code: code, volume.storage)
+            let adoption = try KeybagStore.adopt(
+                volumePath: SimulatedVolume.volume, stateRoot: SimulatedVolume.state, keys: keys,
+                passcode: try passcode("new"), cost: .test, format: .version2,
+                replacesDeviceKeys: true, storage: volume.storage)
+            #expect(adoption.keptPolicy == !isForged)
+            let store = try volume.open()
+            #expect(store.format == .version2)
+            #expect(store.policy.gracePeriod == .seconds(isForged ? 10 : 60))
+            #expect(try store.failure(opening: "new") == nil)
+            #expect(!store.isPolicyForged)
+        }
+    }
+
     @Test("it is told once, and before the unlock goes on")
     func told() throws {
         let volume = try forged()

@@ -113,9 +113,12 @@ extension KeybagStore {
     /// Judges the policy by its authenticator. Where that is wrong, the stronger values count from
     /// now on. `set` was opened from `keybag` and has class C's key.
     func judgePolicy(
-        of keybag: Keybag, _ set: borrowing KeybagKeySet, deviceSecret: borrowing SecretBytes
+        of keybag: Keybag, _ set: borrowing KeybagKeySet, effaceable: borrowing SecretBytes
     ) throws(KeybagError) {
-        let policyKey = try context.hierarchy.policyKey(deviceSecret)
+        // Version 1 has no authenticator.
+        guard keybag.format > .version1 else { return }
+        let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
+        let policyKey = try context.hierarchy.policyKey(secret)
         guard try context.isPolicyForged(in: keybag, set, policyKey: policyKey) else { return }
         // The cost of a passcode that was just judged is authentic.
         let usualCost = keybag.passcodeSlot?.derivation?.cost ?? ScryptCost.minimum

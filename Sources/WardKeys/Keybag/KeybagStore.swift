@@ -170,7 +170,7 @@ public final class KeybagStore: Sendable {
         guard set.contains(wanted) else {
             throw KeybagError(.damaged, path: context.keybagPath, "the device slot is incomplete")
         }
-        if keybag.passcodeSlot == nil { try judgePolicy(of: keybag, set, deviceSecret: secret) }
+        if keybag.passcodeSlot == nil { try judgePolicy(of: keybag, set, effaceable: effaceable) }
         return set
     }
 

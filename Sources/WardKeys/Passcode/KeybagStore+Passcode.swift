@@ -124,9 +124,7 @@ extension KeybagStore {
                     .damaged, path: context.keybagPath, "the passcode slot is incomplete")
             }
             forgetAttempts()
-            try judgePolicy(
-                of: keybag, set,
-                deviceSecret: try context.hierarchy.deviceSecret(effaceable: effaceable))
+            try judgePolicy(of: keybag, set, effaceable: effaceable)
             return set
         }
     }
