@@ -19,8 +19,8 @@ import WardCrypto
 /// opening the policy authenticates the whole file. Each slot by itself is verified against the
 /// identity alone, in version 2 against the version and the identity.
 ///
-/// In version 2 an authenticator follows the policy under the same seal. Only the passcode opens its
-/// key (`authenticatedPolicy`).
+/// In version 2 an authenticator follows the policy under the same seal. Only the passcode opens
+/// its key (`authenticatedPolicy`).
 public struct Keybag: Equatable, Sendable {
     public static let fileName = "ward.keybag"
     public static let copyFileName = "ward.keybag.copy"
@@ -73,8 +73,8 @@ public struct Keybag: Equatable, Sendable {
     }
 
     /// The message of the policy's authenticator, for a policy of these 24 bytes. It begins with
-    /// every byte before the sealed policy. So a policy of another keybag counts as forged, although
-    /// the owner set it once.
+    /// every byte before the sealed policy. So a policy of another keybag counts as forged,
+    /// although the owner set it once.
     public func authenticatedPolicy(_ policy: [UInt8]) -> [UInt8] { policyAssociatedData + policy }
 
     /// The length of a sealed policy.

@@ -3,8 +3,8 @@ import WardSystem
 
 @testable import WardKeys
 
-/// What an attacker can do who has the device's files, and no passcode: the device's keys alone seal
-/// a keybag's policy.
+/// The changes of an attacker who has the device's files, and no passcode. The device's keys alone
+/// seal a keybag's policy.
 extension SimulatedVolume {
     /// Changes the policy. The authenticator of version 2 stays as it was.
     func forgePolicy(_ change: (inout KeybagPolicy) -> Void) throws {

@@ -34,8 +34,8 @@ extension KeybagStore {
     ///
     /// The keybag of the copy may have any passcode and generation, be damaged or be missing. The
     /// passcode gets this `cost`, and so do later ones. The change `policy` is applied to the usual
-    /// policy, or to this device's earlier one where the device can open the keybag. `format` is that
-    /// of the volume, which the keybag gets.
+    /// policy, or to this device's earlier one where the device can open the keybag. `format` is
+    /// that of the volume, which the keybag gets.
     ///
     /// Until the new passcode works, this device's earlier passcode still opens the volume. After a
     /// power cut, adopting again finishes the change. Counted attempts are forgotten: a user with a
@@ -237,8 +237,8 @@ extension KeybagContext {
         return standing
     }
 
-    /// The policy to keep; nil where the device's keys open no keybag. In format 2 also nil where the
-    /// kit's keys don't authenticate the policy: the device's files alone could have made it.
+    /// The policy to keep; nil where the device's keys open no keybag. In format 2 also nil where
+    /// the kit's keys don't authenticate the policy: the device's files alone could have made it.
     fileprivate func authenticPolicy(
         _ standing: DeviceStanding, _ set: borrowing KeybagKeySet, _ format: VolumeFormat
     ) throws(KeybagError) -> KeybagPolicy? {

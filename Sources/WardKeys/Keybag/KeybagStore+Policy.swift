@@ -82,13 +82,13 @@ extension KeybagStore {
         }
     }
 
-    /// Makes the keybag one of the volume's new `format`, as a passcode change with the same passcode
-    /// does: with a new effaceable key. Older copies of the keybag open nothing afterwards. Hosts
-    /// stay trusted.
+    /// Makes the keybag one of the volume's new `format`, as a passcode change with the same
+    /// passcode does: with a new effaceable key. Older copies of the keybag open nothing
+    /// afterwards. Hosts stay trusted.
     ///
     /// After a power cut the keybag is the old or the new one. Needs the passcode where one is set.
-    /// Changes nothing where the keybag has this format or a later one. Throws `passcodeNeeded`, and
-    /// the errors of a wrong passcode.
+    /// Changes nothing where the keybag has this format or a later one. Throws `passcodeNeeded`,
+    /// and the errors of a wrong passcode.
     public func raise(
         to format: VolumeFormat, passcode: borrowing Passcode?
     ) throws(KeybagError) {
@@ -133,8 +133,8 @@ extension KeybagStore {
     }
 
     /// Calls `listener` with the policy that counts when a forged one shows, before the operation
-    /// that showed it returns; at once where one showed before. `listener` must not wait, and is the
-    /// only one.
+    /// that showed it returns; at once where one showed before. `listener` must not wait, and is
+    /// the only one.
     public func onForgedPolicy(_ listener: @escaping @Sendable (KeybagPolicy) -> Void) {
         forgedPolicyListener.withLock { $0 = listener }
         let counting = published.withLock { $0.isPolicyForged ? $0.policy : nil }

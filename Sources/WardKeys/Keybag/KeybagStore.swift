@@ -99,10 +99,10 @@ public final class KeybagStore: Sendable {
     public var hasPasscode: Bool { published.withLock { $0.keybag.passcodeSlot != nil } }
     /// Counts up by one with every rewriting of the keybag.
     public var generation: UInt64 { published.withLock { $0.keybag.generation } }
-    /// Grace period, CX period, erase flag. Where `isPolicyForged`, the stronger of the keybag's and
-    /// of the usual ones.
+    /// Grace period, CX period, erase flag. Where `isPolicyForged`, the stronger of the keybag's
+    /// and of the usual ones.
     public var policy: KeybagPolicy { published.withLock { $0.policy } }
-    /// Whether somebody changed the policy without the passcode, with the device's files alone. Known
+    /// Whether the policy was changed without the passcode, with the device's files alone. Known
     /// from the first right passcode on, and only of format 2. False again after a change of the
     /// policy or of the passcode.
     public var isPolicyForged: Bool { published.withLock { $0.isPolicyForged } }

@@ -218,7 +218,8 @@ extension KeybagStore {
     ///
     /// Trusted hosts are removed with the old effaceable key; returns their names. A change of the
     /// policy alone (`policy`) keeps them. Then their slots are sealed anew into a second file,
-    /// which replaces the first when the new keybag is in place. `format` is a new one of the volume.
+    /// which replaces the first when the new keybag is in place. `format` is a new one of the
+    /// volume.
     @discardableResult
     func reseal(
         _ set: borrowing KeybagKeySet, under passcode: consuming StretchedPasscode?,
