@@ -4,7 +4,7 @@ import WardCrypto
 ///
 /// ```
 ///   0  magic "WARDKBAG"           8
-///   8  version (1)                2
+///   8  version (1 or 2)           2   that of the volume's format
 ///  10  identity                  52   never changes (`KeybagIdentity`)
 ///  62  generation                 8   each write of the keybag adds one
 ///  70  slot count                 1   1: device; 2: device, passcode
@@ -17,15 +17,20 @@ import WardCrypto
 ///
 /// The associated data of the policy's seal is every byte of the file before the sealed policy. So
 /// opening the policy authenticates the whole file. Each slot by itself is verified against the
-/// identity alone.
+/// identity alone, in version 2 against the version and the identity.
+///
+/// In version 2 an authenticator follows the policy under the same seal. Only the passcode opens
+/// its key (`authenticatedPolicy`).
 public struct Keybag: Equatable, Sendable {
     public static let fileName = "ward.keybag"
     public static let copyFileName = "ward.keybag.copy"
     /// The limit for readers. A keybag has about 600 bytes.
     public static let maximumBytes = 4096
     static let magic: [UInt8] = Array("WARDKBAG".utf8)
-    static let version: UInt16 = 1
+    static let versions = VolumeFormat.version1.rawValue...VolumeFormat.version2.rawValue
 
+    /// The format of the volume, which is the version of the keybag.
+    public var format: VolumeFormat
     public var identity: KeybagIdentity
     /// The number of times that the keybag was written.
     public var generation: UInt64
@@ -38,11 +43,12 @@ public struct Keybag: Equatable, Sendable {
     /// Makes a keybag without a sealed policy: the seal needs `policyAssociatedData`, which covers
     /// everything else.
     public init(
-        identity: KeybagIdentity, generation: UInt64, deviceSlot: KeybagSlot,
-        passcodeSlot: KeybagSlot?
+        format: VolumeFormat, identity: KeybagIdentity, generation: UInt64,
+        deviceSlot: KeybagSlot, passcodeSlot: KeybagSlot?
     ) {
         precondition(
             deviceSlot.kind == .device && passcodeSlot.map { $0.kind == .passcode } ?? true)
+        self.format = format
         self.identity = identity
         self.generation = generation
         self.deviceSlot = deviceSlot
@@ -51,7 +57,7 @@ public struct Keybag: Equatable, Sendable {
     }
 
     private func head(sealedPolicyBytes: Int) -> [UInt8] {
-        var writer = KeybagEnvelope.begin(magic: Keybag.magic, version: Keybag.version)
+        var writer = KeybagEnvelope.begin(magic: Keybag.magic, version: format.rawValue)
         identity.write(to: &writer)
         writer.append(generation)
         writer.append([passcodeSlot == nil ? 1 : 2, 0])
@@ -63,8 +69,18 @@ public struct Keybag: Equatable, Sendable {
 
     /// The data that the policy's seal authenticates: every byte before the sealed policy.
     public var policyAssociatedData: [UInt8] {
-        head(
-            sealedPolicyBytes: KeybagPolicy.bytes + AEADContext.nonceBytes + AEADContext.tagBytes)
+        head(sealedPolicyBytes: Keybag.sealedPolicyBytes(in: format))
+    }
+
+    /// The message of the policy's authenticator, for a policy of these 24 bytes. It begins with
+    /// every byte before the sealed policy. So a policy of another keybag counts as forged,
+    /// although the owner set it once.
+    public func authenticatedPolicy(_ policy: [UInt8]) -> [UInt8] { policyAssociatedData + policy }
+
+    /// The length of a sealed policy.
+    private static func sealedPolicyBytes(in format: VolumeFormat) -> Int {
+        let authenticator = format == .version1 ? 0 : KeybagPolicy.authenticatorBytes
+        return KeybagPolicy.bytes + authenticator + AEADContext.nonceBytes + AEADContext.tagBytes
     }
 
     /// The bytes of the file. The policy must be sealed already.
@@ -77,9 +93,12 @@ public struct Keybag: Equatable, Sendable {
     ///
     /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
-        var reader = try KeybagEnvelope.open(
-            bytes, magic: Keybag.magic, version: Keybag.version, maximumBytes: Keybag.maximumBytes,
-            "keybag")
+        var reader: KeybagReader
+        let version: UInt16
+        (reader, version) = try KeybagEnvelope.open(
+            bytes, magic: Keybag.magic, versions: Keybag.versions,
+            maximumBytes: Keybag.maximumBytes, "keybag")
+        format = VolumeFormat(rawValue: version)!
         identity = try KeybagIdentity(from: &reader)
         generation = try reader.integer(UInt64.self, "generation")
         let slotCount = try reader.integer(UInt8.self, "slot count")
@@ -93,7 +112,7 @@ public struct Keybag: Equatable, Sendable {
             throw FormatError(.malformed, "keybag: slots out of order")
         }
         let policyBytes = Int(try reader.integer(UInt16.self, "policy length"))
-        guard policyBytes == KeybagPolicy.bytes + AEADContext.nonceBytes + AEADContext.tagBytes
+        guard policyBytes == Keybag.sealedPolicyBytes(in: format)
         else { throw FormatError(.malformed, "keybag: a policy of \(policyBytes) bytes") }
         sealedPolicy = try reader.take(policyBytes, "sealed policy")
         try reader.end()
@@ -108,12 +127,15 @@ public struct Keybag: Equatable, Sendable {
 ///   8  flags                      4   bit 0: erase after ten wrong passcodes
 ///  12  zero                       4
 ///  16  cost of new passcodes      8   as in `PasscodeDerivation`, bytes 0-7
+///  24  authenticator             16   of a keybag of version 2 alone
 /// ```
 ///
 /// The device's keys alone seal a policy, so a thief of the device's files can forge one. Limits in
-/// the code bound its effect: a longer period counts as the longest one.
+/// the code bound its effect: a longer period counts as the longest one. The authenticator shows a
+/// forgery once class C's key is in memory. Until then a forged policy counts.
 public struct KeybagPolicy: Equatable, Sendable {
     public static let bytes = 24
+    public static let authenticatorBytes = 16
     public static let longestGracePeriod = Duration.seconds(3600)
     public static let longestUserInactivePeriod = Duration.seconds(30 * 24 * 3600)
 
@@ -130,6 +152,20 @@ public struct KeybagPolicy: Equatable, Sendable {
         self.passcodeCost = passcodeCost
     }
 
+    /// The policy that counts where this one may be forged: the stronger of each of its values and
+    /// of the usual ones. `usualCost` is the usual cost of a passcode.
+    public func stronger(usualCost: Scrypt.Parameters) -> KeybagPolicy {
+        let usual = KeybagPolicy(passcodeCost: usualCost)
+        var policy = self
+        policy.gracePeriod = min(gracePeriod, usual.gracePeriod)
+        policy.userInactivePeriod = min(userInactivePeriod, usual.userInactivePeriod)
+        policy.erasesAfterTenWrongPasscodes =
+            erasesAfterTenWrongPasscodes || usual.erasesAfterTenWrongPasscodes
+        if passcodeCost.work < usualCost.work { policy.passcodeCost = usualCost }
+        return policy
+    }
+
+    /// The first 24 bytes above.
     public var serialized: [UInt8] {
         var writer = KeybagWriter()
         writer.append(UInt32(clamping: gracePeriod.wholeMilliseconds))
@@ -164,4 +200,9 @@ extension Duration {
         return seconds.multipliedReportingOverflow(by: 1000).overflow
             ? .max : seconds * 1000 + attoseconds / 1_000_000_000_000_000
     }
+}
+
+extension Scrypt.Parameters {
+    /// The number of blocks that a guess mixes, to compare costs.
+    fileprivate var work: UInt64 { n * r * p }
 }

@@ -36,6 +36,16 @@ public enum KeybagEnvelope {
     static func open(
         _ bytes: [UInt8], magic: [UInt8], version: UInt16, maximumBytes: Int, _ structure: String
     ) throws(FormatError) -> KeybagReader {
+        try open(
+            bytes, magic: magic, versions: version...version, maximumBytes: maximumBytes, structure
+        ).reader
+    }
+
+    /// The same for a structure of which several versions are known. Returns the one found, too.
+    static func open(
+        _ bytes: [UInt8], magic: [UInt8], versions: ClosedRange<UInt16>, maximumBytes: Int,
+        _ structure: String
+    ) throws(FormatError) -> (reader: KeybagReader, version: UInt16) {
         guard bytes.count <= maximumBytes else {
             throw FormatError(
                 .malformed, "\(structure): \(bytes.count) bytes, at most \(maximumBytes) expected")
@@ -53,10 +63,11 @@ public enum KeybagEnvelope {
         var reader = KeybagReader(body, structure)
         _ = try reader.take(8, "magic")
         let found = try reader.integer(UInt16.self, "version")
-        guard found == version else {
+        guard versions.contains(found) else {
             throw FormatError(
-                found > version ? .newerVersion : .malformed, "\(structure): version \(found)")
+                found > versions.upperBound ? .newerVersion : .malformed,
+                "\(structure): version \(found)")
         }
-        return reader
+        return (reader, found)
     }
 }

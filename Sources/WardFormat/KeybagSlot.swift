@@ -12,7 +12,8 @@ import WardCrypto
 /// ```
 ///
 /// Associated data of the seal: the keybag's identity (52 bytes) ‖ bytes 0–1 of the slot ‖
-/// parameters. The set is a `KeybagKeySet`.
+/// parameters. In version 2 the keybag's version (2 bytes) comes before it. So a slot of version 2
+/// opens in no keybag that says version 1. The set is a `KeybagKeySet`.
 public struct KeybagSlot: Equatable, Sendable {
     public enum Kind: UInt8, Sendable {
         case device = 1
@@ -39,9 +40,15 @@ public struct KeybagSlot: Equatable, Sendable {
 
     /// The data that a slot's seal authenticates beside the set.
     public static func associatedData(
-        _ identity: KeybagIdentity, kind: Kind, derivation: PasscodeDerivation?
+        _ identity: KeybagIdentity, format: VolumeFormat, kind: Kind,
+        derivation: PasscodeDerivation?
     ) -> [UInt8] {
-        identity.serialized + [kind.rawValue, 0] + (derivation?.serialized ?? [])
+        var writer = KeybagWriter()
+        if format > .version1 { writer.append(format.rawValue) }
+        identity.write(to: &writer)
+        writer.append([kind.rawValue, 0])
+        writer.append(derivation?.serialized ?? [])
+        return writer.bytes
     }
 
     func write(to writer: inout KeybagWriter) {

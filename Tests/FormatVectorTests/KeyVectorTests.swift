@@ -15,6 +15,7 @@ import WardSystem
                 let keybag = try Keybag(reading: bytes)
                 #expect(keybag.serialized == bytes, "\(vector.name), written")
                 var fields = [
+                    "\(keybag.format.rawValue)",
                     "\(keybag.generation)", "\(keybag.identity.parameters.pageBytes)",
                     "\(keybag.identity.parameters.uuid)", "\(keybag.identity.classBPublicKey)",
                 ]
@@ -28,6 +29,7 @@ import WardSystem
             }
             let wanted = try Reading.wanted(by: vector) {
                 var fields = [
+                    "\(vector.has("version") ? try vector.number("version") : 1)",
                     "\(try vector.number("generation"))", "\(try vector.number("pageBytes"))",
                     "\(try vector.bytes("uuid"))", "\(try vector.bytes("classBPublicKey"))",
                 ]
@@ -119,10 +121,12 @@ import WardSystem
             let passcode = vector.has("passcode") ? try vector.text("passcode") : nil
             var found: [Int: [UInt8]] = [:]
             var failure: String?
+            var isForged = false
             do throws(KeybagError) {
                 let store = try KeybagStore(
                     volumePath: base + "/volume", stateRoot: base + "/state", clock: clock)
                 found = try keys(store, passcode)
+                isForged = store.isPolicyForged
             } catch {
                 failure = VectorFile.name(of: error)
             }
@@ -130,6 +134,8 @@ import WardSystem
             if vector.error == nil {
                 #expect(try found == vector.keys("keys"), "\(vector.name)")
             }
+            let wanted = vector.has("policyForged") ? try vector.flag("policyForged") : false
+            #expect(isForged == wanted, "\(vector.name)")
         }
     }
 

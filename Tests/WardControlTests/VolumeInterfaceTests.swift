@@ -84,6 +84,7 @@ import Testing
         status.protectedDataAvailable = true
         status.firstUnlockHappened = true
         status.userInactiveRemainingSeconds = 7.5
+        status.policyForged = true
         status.triesLeft = 4
         status.retrySeconds = 60.5
         status.eraseAfterTries = true

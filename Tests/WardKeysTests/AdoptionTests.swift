@@ -328,7 +328,7 @@ struct AdoptionTests {
         }
         // A later version made this keybag: its copy is not used, and nothing is written over it.
         var newer = keybag
-        newer[8] = 2
+        newer[8] = 3
         let body = Array(newer.dropLast(32))
         original.storage[SimulatedVolume.keybag] = KeybagEnvelope.seal(body)
         unchanged(.newerVersion) { try original.adopt($0, keysFrom: kitHolder) }

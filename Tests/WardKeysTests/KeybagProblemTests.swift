@@ -131,7 +131,7 @@ struct KeybagProblemTests {
         #expect(fails([], nil) == .damaged)
         #expect(fails(nil, []) == .damaged)
         #expect(fails([], []) == .damaged)
-        let newer = resummed(good) { $0[8] = 2 }
+        let newer = resummed(good) { $0[8] = 3 }
         #expect(fails(newer, good) == .newerVersion)
         #expect(fails(good, newer) == .newerVersion)
         let foreign = resummed(good) { $0[10] ^= 1 }

@@ -104,8 +104,11 @@ struct KeybagStoreTests {
             Damage(testDescription: "another device's volume", code: .noDeviceKey) {
                 resummed($0) { $0[10] ^= 1 }
             },
-            Damage(testDescription: "newer version", code: .newerVersion) {
+            Damage(testDescription: "the version of format 2", code: .damaged) {
                 resummed($0) { $0[8] = 2 }
+            },
+            Damage(testDescription: "newer version", code: .newerVersion) {
+                resummed($0) { $0[8] = 3 }
             },
         ])
     func bothCopiesDamaged(_ damage: Damage) throws {
@@ -161,7 +164,7 @@ struct KeybagStoreTests {
     @Test("a whole newer version is not replaced by an older copy")
     func newerVersionStays() throws {
         let volume = try SimulatedVolume(passcode: nil)
-        let newer = resummed(try #require(volume.storage[SimulatedVolume.keybag])) { $0[8] = 2 }
+        let newer = resummed(try #require(volume.storage[SimulatedVolume.keybag])) { $0[8] = 3 }
         volume.storage[SimulatedVolume.keybag] = newer
         #expect(code { () throws(KeybagError) in _ = try volume.open() } == .newerVersion)
         #expect(volume.storage[SimulatedVolume.keybag] == newer)

@@ -40,7 +40,9 @@ struct SimulatedVolume {
     let storage: SimulatedKeyStorage
     let directory: StateDirectory
 
-    init(passcode: String?, cost: ScryptCost = .test) throws {
+    init(
+        passcode: String?, cost: ScryptCost = .test, format: VolumeFormat = .version1
+    ) throws {
         storage = SimulatedKeyStorage()
         let uuid = SystemRandom.bytes(16)
         directory = StateDirectory(root: SimulatedVolume.state, volumeUUID: uuid)
@@ -49,7 +51,7 @@ struct SimulatedVolume {
         _ = try KeybagStore.create(
             volumePath: SimulatedVolume.volume, stateRoot: SimulatedVolume.state,
             parameters: VolumeParameters(uuid: uuid, pageBytes: 4096), passcode: given,
-            cost: cost, recoveryKitPath: nil, storage: storage)
+            cost: cost, recoveryKitPath: nil, format: format, storage: storage)
     }
 
     func open(

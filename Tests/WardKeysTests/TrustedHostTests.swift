@@ -364,6 +364,21 @@ struct TrustedHostTests {
         }
     }
 
+    @Test("a new format of the keybag: they stay")
+    func newFormat() throws {
+        let volume = try SimulatedVolume(passcode: "old")
+        let store = try volume.open()
+        let all = try store.allKeys("old")
+        let host = Host()
+        try add(host, "laptop", to: store)
+        try store.raise(to: .version2, passcode: try passcode("old"))
+        for store in [store, try volume.open()] {
+            let keyring = try unlocked(store)
+            #expect(try keys(host, store, keyring).get() == [all[1], all[2]])
+            #expect(store.format == .version2)
+        }
+    }
+
     @Test("the passcode removed: no host, and none after it is set again")
     func passcodeRemoved() throws {
         let volume = try SimulatedVolume(passcode: "old")

@@ -330,7 +330,8 @@ struct MaidWithDeviceFiles {
             _ = try Array(name.utf8).withUnsafeBytes {
                 try keys.names.encrypt($0, in: found.1, to: &stored)
             }
-            let inner = found.0 + "/" + String(decoding: stored.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
+            let bytes = stored.prefix { $0 != 0 }.map(UInt8.init(bitPattern:))
+            let inner = found.0 + "/" + String(decoding: bytes, as: UTF8.self)
             let record = try? record(at: inner, parentID: found.1, harness)
             found = (inner, record?.directoryID ?? found.1, found.1)
         }

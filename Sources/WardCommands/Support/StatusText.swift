@@ -1,6 +1,7 @@
 import WardConsole
 import WardControl
 import WardDaemon
+import WardKeys
 
 /// Text for a volume's status.
 enum StatusText {
@@ -29,6 +30,7 @@ enum StatusText {
             add("recovery", kit)
         }
         add("grace", Text.duration(seconds: status.graceSeconds))
+        if status.policyForged { add("policy", style.red(KeybagStore.forgedPolicyText)) }
         add("daemon", "pid \(status.pid), version \(status.version)")
         if status.transport == TransportChoice.ioUring.rawValue { add("requests", "by io_uring") }
         if !status.hosts.isEmpty {

@@ -160,6 +160,17 @@ struct VolumeCopy: ~Copyable {
         }
     }
 
+    /// The volume's format, by the root's directory record. It is right once `examine` has
+    /// authenticated that.
+    var format: VolumeFormat {
+        let record = Path.joined(path, DirectoryRecord.linkName)
+        return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 256) { buffer in
+            let count = readlink(record, UnsafeMutableRawPointer(buffer.baseAddress!), buffer.count)
+            return DirectoryRecord.format(
+                ofRoot: String(decoding: buffer.prefix(max(0, count)), as: UTF8.self))
+        }
+    }
+
     /// Whether the file system stores no user attributes.
     var storesNoAttributes: Bool {
         getxattr(path, "user.ward.mode", nil, 0) == -1 && errno == EOPNOTSUPP

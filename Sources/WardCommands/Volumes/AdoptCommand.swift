@@ -78,7 +78,7 @@ struct AdoptCommand: ParsableCommand {
             adoption = try KeybagStore.adopt(
                 volumePath: copy.path, stateRoot: StateDirectory.defaultRoot(), keys: keys,
                 passcode: typed, cost: passcodeCost.map { .n($0) } ?? .calibrated,
-                policy: policy.change, replacesDeviceKeys: replace)
+                policy: policy.change, format: copy.format, replacesDeviceKeys: replace)
         } catch {
             throw CommandFailure(AdoptCommand.what, copy.path, error)
         }

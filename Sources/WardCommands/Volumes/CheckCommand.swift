@@ -61,6 +61,7 @@ struct CheckCommand: ParsableCommand {
             let status = try connection.status()
             place = status.mountpoint
             try checkKeybag(status.volume, opens: repair, findings)
+            checkPolicy(status, findings)
             report = try CheckCommand.check(connection, repair: repair, findings, console)
         case .unmounted(let path):
             place = path
@@ -155,7 +156,7 @@ struct CheckCommand: ParsableCommand {
         let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
         defer { keyring.evict(.all) }
         let volumeKey = try CheckCommand.openDeviceSlot(store, keyring, path)
-        try openPasscodeSlot(store, keyring, path, console)
+        try openPasscodeSlot(store, keyring, path, findings, console)
         return try check(path, store, volumeKey, keyring, findings, console)
     }
 
@@ -170,9 +171,12 @@ struct CheckCommand: ParsableCommand {
     }
 
     private func openPasscodeSlot(
-        _ store: KeybagStore, _ keyring: ClassKeyring, _ path: String, _ console: Console
+        _ store: KeybagStore, _ keyring: ClassKeyring, _ path: String, _ findings: Findings,
+        _ console: Console
     ) throws(CommandFailure) {
-        guard store.hasPasscode, !locked else { return }
+        guard store.hasPasscode, !locked else {
+            return try checkPolicy(store, nil, path, findings)
+        }
         let secret = try passcode.read(
             asking: "Passcode of \(Text.printable(path)): ", console)
         let passcode = try VolumeDirectory.passcode(secret, path, CheckCommand.what)
@@ -181,6 +185,8 @@ struct CheckCommand: ParsableCommand {
         } catch {
             throw CommandFailure(CheckCommand.what, path, error)
         }
+        let given: Passcode? = consume passcode
+        try checkPolicy(store, given, path, findings)
     }
 
     private func check(
@@ -209,14 +215,6 @@ struct CheckCommand: ParsableCommand {
             return report
         } catch {
             throw CommandFailure(CheckCommand.what, path, error)
-        }
-    }
-
-    private static func close(_ volume: Volume, _ path: String) throws(VolumeOpenError) {
-        do throws(Errno) {
-            try volume.close()
-        } catch {
-            throw VolumeOpenError(.system(error), path: path, "can't be closed: \(error)")
         }
     }
 
@@ -304,6 +302,49 @@ struct CheckCommand: ParsableCommand {
         if all > repaired, !repair {
             console.note("to put it right: ward check --repair \(Text.shellQuoted(place))")
         }
+    }
+}
+
+extension CheckCommand {
+    private static func close(_ volume: Volume, _ path: String) throws(VolumeOpenError) {
+        do throws(Errno) {
+            try volume.close()
+        } catch {
+            throw VolumeOpenError(.system(error), path: path, "can't be closed: \(error)")
+        }
+    }
+
+    // MARK: The policy
+
+    /// Tells of a policy that was set without the passcode. A repair seals the stronger values.
+    private func checkPolicy(
+        _ store: KeybagStore, _ passcode: borrowing Passcode?, _ path: String,
+        _ findings: Findings
+    ) throws(CommandFailure) {
+        guard store.isPolicyForged else { return }
+        do throws(KeybagError) {
+            if repair { try store.changePolicy(PolicyChange(), passcode: passcode) }
+        } catch {
+            throw CommandFailure(CheckCommand.what, path, error)
+        }
+        findings.add(CheckCommand.forgedPolicy(path, repair ? .repaired : .found))
+    }
+
+    /// The same of a mounted volume, whose daemon found it.
+    private func checkPolicy(_ status: VolumeStatus, _ findings: Findings) {
+        guard status.policyForged else { return }
+        findings.add(
+            CheckCommand.forgedPolicy(
+                status.volume, .left("ward policy set, with the passcode")))
+    }
+
+    private static func forgedPolicy(
+        _ volume: String, _ outcome: CheckFinding.Outcome
+    ) -> CheckFinding {
+        CheckFinding(
+            .keybag, path: Path.joined(volume, Keybag.fileName),
+            problem: KeybagStore.forgedPolicyText, remedy: "the stronger values are stored",
+            outcome: outcome)
     }
 }
 

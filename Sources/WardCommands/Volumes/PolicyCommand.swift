@@ -70,7 +70,12 @@ struct PolicyShowCommand: ParsableCommand {
         let what = "cannot show the policy of"
         let path = try VolumeDirectory.path(volume, what)
         let store = try VolumeDirectory.open(path, what)
-        let policy = store.policy
+        // A mounted volume was unlocked, which showed a forged policy.
+        let connection = try? VolumeConnection(what, path: path)
+        let isForged = (try? connection?.status())?.policyForged ?? false
+        let policy =
+            isForged
+            ? store.policy.stronger(usualCost: store.policy.passcodeCost) : store.policy
         let console = options.console
         if console.isJSON {
             return console.json(
@@ -80,6 +85,7 @@ struct PolicyShowCommand: ParsableCommand {
                     ("userInactiveSeconds", .double(policy.userInactivePeriod / .seconds(1))),
                     ("eraseAfterTries", .bool(policy.erasesAfterTenWrongPasscodes)),
                     ("triesLeft", .int(Int64(store.attempts.triesLeft))),
+                    ("policyForged", .bool(isForged)),
                 ]))
         }
         let rows = [
@@ -95,6 +101,7 @@ struct PolicyShowCommand: ParsableCommand {
             let padding = String(repeating: " ", count: 22 - name.count)
             console.result(name + padding + value)
         }
+        if isForged { console.note(KeybagStore.forgedPolicyText) }
     }
 }
 

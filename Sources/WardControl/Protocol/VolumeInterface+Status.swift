@@ -34,6 +34,8 @@ extension VolumeInterface {
         # classes A and B open); since: when it began, RFC 3339.
         # protectedDataAvailable: false exactly while files of class A and B can't be opened.
         # firstUnlockHappened: files of class C can be opened.
+        # policyForged: the policy was changed without the passcode, by somebody with the device's files;
+        # the stronger values hold until it is set again. Known from the first unlock on.
         # userInactiveRemainingSeconds: until class CX goes, unless an unlock renews it.
         # triesLeft: wrong passcodes before the volume is disabled, or erased (eraseAfterTries); absent without a passcode.
         # retrySeconds: until the next passcode may be tried; absent where it may be now.
@@ -59,6 +61,7 @@ extension VolumeInterface {
           firstUnlockHappened: bool,
           graceSeconds: float,
           graceRemainingSeconds: ?float,
+          policyForged: bool,
           userInactiveRemainingSeconds: ?float,
           triesLeft: ?int,
           retrySeconds: ?float,

@@ -92,6 +92,8 @@ public struct VolumeStatus: Equatable, Sendable {
         public var firstUnlockHappened = false
         /// The grace period of locks now.
         public var graceSeconds: Double
+        /// Whether the policy was changed without the passcode, so that the stronger values hold.
+        public var policyForged = false
         /// In state `locking`: seconds until class A is closed.
         public var graceRemainingSeconds: Double?
         /// Seconds until class CX is closed, unless an unlock comes first; nil where it is closed
@@ -202,6 +204,7 @@ public struct VolumeStatus: Equatable, Sendable {
             ("firstUnlockHappened", .bool(lock.firstUnlockHappened)),
             ("graceSeconds", .double(lock.graceSeconds)),
             ("graceRemainingSeconds", lock.graceRemainingSeconds.map { .double($0) }),
+            ("policyForged", .bool(lock.policyForged)),
             ("userInactiveRemainingSeconds", lock.userInactiveRemainingSeconds.map { .double($0) }),
             ("triesLeft", tries.triesLeft.map { .int(Int64($0)) }),
             ("retrySeconds", tries.retrySeconds.map { .double($0) }),
@@ -250,6 +253,7 @@ public struct VolumeStatus: Equatable, Sendable {
             readOnly: readOnly, manualClock: manualClock)
         lock.protectedDataAvailable = json["protectedDataAvailable"]?.boolValue ?? false
         lock.firstUnlockHappened = json["firstUnlockHappened"]?.boolValue ?? false
+        lock.policyForged = json["policyForged"]?.boolValue ?? false
         lock.userInactiveRemainingSeconds = json["userInactiveRemainingSeconds"]?.doubleValue
         tries.triesLeft = json["triesLeft"]?.intValue
         tries.retrySeconds = json["retrySeconds"]?.doubleValue

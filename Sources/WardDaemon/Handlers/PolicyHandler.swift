@@ -17,6 +17,15 @@ final class PolicyHandler: Sendable {
         keeper = mount.keeper
         self.passcodes = passcodes
         self.failures = failures
+        store.onForgedPolicy { [keeper, hub = mount.hub] counting in
+            // The lock state took its period from the forged policy. The grace period is read at
+            // each lock.
+            keeper.post(.userInactivePeriodChanged(counting.userInactivePeriod))
+            hub.emit(
+                ControlEvent(
+                    kind: .integrityFailure, state: keeper.stateName,
+                    detail: KeybagStore.forgedPolicyText))
+        }
     }
 
     /// `SetPolicy`: stores the policy and applies it at once.

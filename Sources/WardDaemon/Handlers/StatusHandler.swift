@@ -107,6 +107,7 @@ final class StatusHandler: Sendable {
             if case .tryLater(let wait) = store.verdict { status.retrySeconds = wait.inSeconds }
             status.eraseAfterTries = store.policy.erasesAfterTenWrongPasscodes
         }
+        status.policyForged = store.isPolicyForged
         describeRecovery(in: &status, advanced: (time as? ManualTime)?.advanced ?? .zero)
         status.unsyncedBytes = volume.unsyncedBytes
         status.pendingStoreBytes = volume.pendingStoreBytes

@@ -101,31 +101,32 @@ struct KeybagContext {
 
     func seal(
         _ set: borrowing KeybagKeySet, _ contents: KeybagKeySet.Contents,
-        kek: borrowing SecretBytes,
-        identity: KeybagIdentity, kind: KeybagSlot.Kind, derivation: PasscodeDerivation? = nil
+        kek: borrowing SecretBytes, format: VolumeFormat, identity: KeybagIdentity,
+        kind: KeybagSlot.Kind, derivation: PasscodeDerivation? = nil
     ) throws(KeybagError) -> KeybagSlot {
         do {
             let plain = try set.serialized(contents)
             let sealed = try AEADContext(.aes256GCM, key: kek).sealSecret(
                 plain,
                 associatedData: KeybagSlot.associatedData(
-                    identity, kind: kind, derivation: derivation))
+                    identity, format: format, kind: kind, derivation: derivation))
             return KeybagSlot(kind: kind, derivation: derivation, sealed: sealed)
         } catch {
             throw .noLockedMemory(keybagPath)
         }
     }
 
-    /// The key set of a slot; nil where the key is wrong. Class B's private half, where the set has
-    /// it, was checked against the public half.
+    /// The key set of a slot of `keybag`; nil where the key is wrong. Class B's private half, where
+    /// the set has it, was checked against the public half.
     func open(
-        _ slot: KeybagSlot, kek: borrowing SecretBytes, identity: KeybagIdentity
+        _ slot: KeybagSlot, of keybag: Keybag, kek: borrowing SecretBytes
     ) throws(KeybagError) -> KeybagKeySet? {
         try KeybagContext.open(
             slot.sealed, kek: kek,
             associatedData: KeybagSlot.associatedData(
-                identity, kind: slot.kind, derivation: slot.derivation),
-            identity: identity, path: keybagPath)
+                keybag.identity, format: keybag.format, kind: slot.kind,
+                derivation: slot.derivation),
+            identity: keybag.identity, path: keybagPath)
     }
 
     static func open(
@@ -159,42 +160,6 @@ struct KeybagContext {
     ) -> SecretBytes? {
         guard let key = try? set.key(of: protectionClass) else { return nil }
         return key
-    }
-
-    /// Seals the policy into a finished keybag.
-    func finish(
-        _ keybag: consuming Keybag, _ policy: KeybagPolicy, policyKey: borrowing SecretBytes
-    ) throws(KeybagError) -> Keybag {
-        var keybag = keybag
-        do throws(CryptoError) {
-            let context = try AEADContext(.aes256GCM, key: policyKey)
-            let data = keybag.policyAssociatedData
-            keybag.sealedPolicy = policy.serialized.withUnsafeBytes {
-                context.sealCombined($0, associatedData: data)
-            }
-        } catch {
-            throw .noLockedMemory(keybagPath)
-        }
-        return keybag
-    }
-
-    /// The policy, which authenticates the whole keybag; nil where the key is wrong.
-    func policy(
-        of keybag: Keybag, policyKey: borrowing SecretBytes
-    ) throws(KeybagError) -> KeybagPolicy? {
-        let plain: SecretBytes
-        do throws(CryptoError) {
-            plain = try AEADContext(.aes256GCM, key: policyKey).openSecret(
-                keybag.sealedPolicy, associatedData: keybag.policyAssociatedData)
-        } catch {
-            if error == .authenticationFailed { return nil }
-            throw .noLockedMemory(keybagPath)
-        }
-        do throws(FormatError) {
-            return try KeybagPolicy(reading: plain.withUnsafeBytes { [UInt8]($0) })
-        } catch {
-            throw .format(error, keybagPath)
-        }
     }
 
     // These are functions because a `do` block can't initialise a noncopyable constant outside

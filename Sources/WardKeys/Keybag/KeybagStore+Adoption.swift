@@ -34,7 +34,8 @@ extension KeybagStore {
     ///
     /// The keybag of the copy may have any passcode and generation, be damaged or be missing. The
     /// passcode gets this `cost`, and so do later ones. The change `policy` is applied to the usual
-    /// policy, or to this device's earlier one where the device can open the keybag.
+    /// policy, or to this device's earlier one where the device can open the keybag. `format` is
+    /// that of the volume, which the keybag gets.
     ///
     /// Until the new passcode works, this device's earlier passcode still opens the volume. After a
     /// power cut, adopting again finishes the change. Counted attempts are forgotten: a user with a
@@ -44,18 +45,18 @@ extension KeybagStore {
     public static func adopt(
         volumePath: String, stateRoot: String, keys: borrowing RecoveredKeys,
         passcode: borrowing Passcode?, cost: ScryptCost, policy: PolicyChange = PolicyChange(),
-        replacesDeviceKeys: Bool
+        format: VolumeFormat = .version1, replacesDeviceKeys: Bool
     ) throws(KeybagError) -> Adoption {
         try adopt(
             volumePath: volumePath, stateRoot: stateRoot, keys: keys, passcode: passcode,
-            cost: cost, policy: policy, replacesDeviceKeys: replacesDeviceKeys,
+            cost: cost, policy: policy, format: format, replacesDeviceKeys: replacesDeviceKeys,
             storage: DiskKeyStorage())
     }
 
     static func adopt(
         volumePath: String, stateRoot: String, keys: borrowing RecoveredKeys,
         passcode: borrowing Passcode?, cost: ScryptCost, policy: PolicyChange = PolicyChange(),
-        replacesDeviceKeys: Bool, storage: any KeyStorage
+        format: VolumeFormat = .version1, replacesDeviceKeys: Bool, storage: any KeyStorage
     ) throws(KeybagError) -> Adoption {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: keys.parameters.uuid,
@@ -78,7 +79,7 @@ extension KeybagStore {
             // Read again under the lock, where no other process changes them.
             let found = try keybagsOfCopy(context, keys.identity)
             if !replacesDeviceKeys { try requireNoDeviceKeys(context) }
-            return try replaceKeys(context, keys, found, stretched, cost, policy)
+            return try replaceKeys(context, keys, found, format, stretched, cost, policy)
         }
     }
 
@@ -89,23 +90,24 @@ extension KeybagStore {
     /// key could be lost.
     private static func replaceKeys(
         _ context: KeybagContext, _ keys: borrowing RecoveredKeys, _ found: [Keybag],
-        _ passcode: borrowing StretchedPasscode?, _ cost: Scrypt.Parameters,
-        _ wanted: PolicyChange
+        _ format: VolumeFormat, _ passcode: borrowing StretchedPasscode?,
+        _ cost: Scrypt.Parameters, _ wanted: PolicyChange
     ) throws(KeybagError) -> Adoption {
         let before = try context.deviceStanding(found)
+        let kept = try context.authenticPolicy(before, keys.set, format)
         try context.prepareDeviceKey()
         // Before the keybag, so that the new passcode does not begin with the old count of
         // attempts, or without the file.
         try context.ledger.store(PasscodePolicy())
-        var policy = before.policy ?? KeybagPolicy(passcodeCost: cost)
+        var policy = kept ?? KeybagPolicy(passcodeCost: cost)
         policy.passcodeCost = cost
         policy = wanted.applied(to: policy)
         let remembered = try context.remembered()
         let generation = try context.generation(above: found, remembered, path: context.keybagPath)
         let fresh = try KeybagContext.randomKey(path: context.directory.path)
         let keybag = try build(
-            context, keys.set, identity: keys.identity, generation: generation, policy: policy,
-            passcode: passcode, effaceable: fresh)
+            context, keys.set, format: format, identity: keys.identity, generation: generation,
+            policy: policy, passcode: passcode, effaceable: fresh)
         switch before.effaceableIndex {
         case .some(let index):
             // The index is that of a key found just before.
@@ -133,7 +135,7 @@ extension KeybagStore {
             keys.kitID, made: keys.created, at: KeybagContext.secondsSinceEpoch)
         return Adoption(
             stateDirectory: context.directory, generation: keybag.generation,
-            keptPolicy: before.policy != nil)
+            keptPolicy: kept != nil)
     }
 
     /// The keybags of the copy that can be parsed, not authenticated yet. Throws
@@ -203,9 +205,9 @@ private struct DeviceStanding {
     /// The index of the effaceable key to keep until the new keybag is in place; nil where no key
     /// is worth keeping.
     var effaceableIndex: Int?
-    /// The policy of the keybag that the device's keys open.
-    var policy: KeybagPolicy?
-    var opens: Bool { policy != nil }
+    /// The keybag that the device's keys open, and its policy.
+    var opened: (keybag: Keybag, policy: KeybagPolicy)?
+    var opens: Bool { opened != nil }
 }
 
 extension KeybagContext {
@@ -220,7 +222,8 @@ extension KeybagContext {
                     guard let policy = try self.policy(of: keybag, policyKey: policyKey) else {
                         continue
                     }
-                    return DeviceStanding(effaceableIndex: index, policy: policy)
+                    return DeviceStanding(
+                        effaceableIndex: index, opened: (keybag, policy))
                 }
                 if standing.effaceableIndex == nil { standing.effaceableIndex = index }
             }
@@ -232,6 +235,21 @@ extension KeybagContext {
             }
         }
         return standing
+    }
+
+    /// The policy to keep; nil where the device's keys open no keybag. In format 2 also nil where
+    /// the kit's keys don't authenticate the policy: the device's files alone could have made it.
+    fileprivate func authenticPolicy(
+        _ standing: DeviceStanding, _ set: borrowing KeybagKeySet, _ format: VolumeFormat
+    ) throws(KeybagError) -> KeybagPolicy? {
+        guard let (keybag, policy) = standing.opened else { return nil }
+        if format == .version1 { return policy }
+        guard keybag.format == format, let index = standing.effaceableIndex,
+            let key = try effaceable.key(index)
+        else { return nil }
+        let secret = try hierarchy.deviceSecret(effaceable: key)
+        let policyKey = try hierarchy.policyKey(secret)
+        return try isPolicyForged(in: keybag, set, policyKey: policyKey) ? nil : policy
     }
 
     /// Keeps the device key, or makes a new one where it is missing or can't be used.

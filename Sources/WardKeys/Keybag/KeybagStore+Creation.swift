@@ -5,7 +5,7 @@ import WardSystem
 extension KeybagStore {
     /// Makes the keybag of a new volume in the existing directory `volumePath`, its copy, and this
     /// device's secrets for it. Every class gets a fresh key. The change `policy` is applied to the
-    /// usual policy.
+    /// usual policy. The keybag gets the version of the volume's `format`.
     ///
     /// With `recoveryKitPath` it also makes a recovery kit there and returns its code, which is
     /// known only now. The closure `makeRoot` gets the volume key and makes the rest of the volume,
@@ -15,19 +15,20 @@ extension KeybagStore {
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
-        policy: PolicyChange = PolicyChange(),
+        policy: PolicyChange = PolicyChange(), format: VolumeFormat = .version1,
         makeRoot: (borrowing SecretBytes) throws(KeybagError) -> Void
     ) throws(KeybagError) -> RecoveryCode? {
         try create(
             volumePath: volumePath, stateRoot: stateRoot, parameters: parameters,
             passcode: passcode, cost: cost, recoveryKitPath: recoveryKitPath, policy: policy,
-            storage: DiskKeyStorage(), makeRoot: makeRoot)
+            format: format, storage: DiskKeyStorage(), makeRoot: makeRoot)
     }
 
     static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String?,
-        policy: PolicyChange = PolicyChange(), storage: any KeyStorage,
+        policy: PolicyChange = PolicyChange(), format: VolumeFormat = .version1,
+        storage: any KeyStorage,
         makeRoot: (borrowing SecretBytes) throws(KeybagError) -> Void = { _ in }
     ) throws(KeybagError) -> RecoveryCode? {
         let context = KeybagContext(
@@ -50,7 +51,8 @@ extension KeybagStore {
         }
         do throws(KeybagError) {
             guard let volumeKey = try? set.volumeKey() else { throw .noLockedMemory(volumePath) }
-            let keybag = try makeDeviceFiles(context, set, identity, passcode, cost, policy)
+            let keybag = try makeDeviceFiles(
+                context, set, format, identity, passcode, cost, policy)
             if recoveryKitPath != nil {
                 try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
             }
@@ -91,8 +93,9 @@ extension KeybagStore {
     }
 
     private static func makeDeviceFiles(
-        _ context: KeybagContext, _ set: borrowing KeybagKeySet, _ identity: KeybagIdentity,
-        _ passcode: borrowing Passcode?, _ cost: ScryptCost, _ wanted: PolicyChange
+        _ context: KeybagContext, _ set: borrowing KeybagKeySet, _ format: VolumeFormat,
+        _ identity: KeybagIdentity, _ passcode: borrowing Passcode?, _ cost: ScryptCost,
+        _ wanted: PolicyChange
     ) throws(KeybagError) -> Keybag {
         let directory = context.directory
         let effaceable = try KeybagContext.randomKey(path: directory.path)
@@ -110,7 +113,7 @@ extension KeybagStore {
         let cost = cost.parameters()
         let stretched = try stretch(context, passcode, cost)
         return try build(
-            context, set, identity: identity, generation: 1,
+            context, set, format: format, identity: identity, generation: 1,
             policy: wanted.applied(to: KeybagPolicy(passcodeCost: cost)), passcode: stretched,
             effaceable: effaceable)
     }

@@ -55,7 +55,7 @@ extension KeybagStore {
         let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
         let kek = try context.hierarchy.deviceKEK(secret)
         guard
-            let set = try context.open(keybag.deviceSlot, kek: kek, identity: keybag.identity)
+            let set = try context.open(keybag.deviceSlot, of: keybag, kek: kek)
         else {
             throw KeybagError(
                 .changedElsewhere, path: context.keybagPath,

@@ -13,13 +13,18 @@ public final class KeybagStore: Sendable {
     /// The parts that other threads may read during an operation.
     struct Published {
         var keybag: Keybag
+        /// The policy that counts.
         var policy: KeybagPolicy
+        /// Whether the keybag's policy was not set with the passcode.
+        var isPolicyForged = false
         var attempts: PasscodePolicy
         var recovery: RecoveryHistory
     }
 
     let context: KeybagContext
     let published: Mutex<Published>
+    /// Called when a forged policy shows.
+    let forgedPolicyListener = Mutex<(@Sendable (KeybagPolicy) -> Void)?>(nil)
     /// Held for the whole of an operation.
     let operations = Mutex(())
     /// The trusted hosts. Values only; the mutex is never held during a wait.
@@ -94,8 +99,15 @@ public final class KeybagStore: Sendable {
     public var hasPasscode: Bool { published.withLock { $0.keybag.passcodeSlot != nil } }
     /// Counts up by one with every rewriting of the keybag.
     public var generation: UInt64 { published.withLock { $0.keybag.generation } }
-    /// Grace period, CX period, erase flag.
+    /// Grace period, CX period, erase flag. Where `isPolicyForged`, the stronger of the keybag's
+    /// and of the usual ones.
     public var policy: KeybagPolicy { published.withLock { $0.policy } }
+    /// Whether the policy was changed without the passcode, with the device's files alone. Known
+    /// from the first right passcode on, and only of format 2. False again after a change of the
+    /// policy or of the passcode.
+    public var isPolicyForged: Bool { published.withLock { $0.isPolicyForged } }
+    /// The volume's format, as the keybag says it. A right passcode proves it.
+    public var format: VolumeFormat { published.withLock { $0.keybag.format } }
     /// The number of wrong passcodes so far, and the delay that runs.
     public var attempts: PasscodePolicy { published.withLock { $0.attempts } }
     /// Whether a passcode may be tried now, by the clock of the delays.
@@ -140,14 +152,14 @@ public final class KeybagStore: Sendable {
         return try context.volumeKey(of: set)
     }
 
-    /// All keys of the device slot.
+    /// All keys of the device slot. Without a passcode this judges the policy, too.
     func deviceSet() throws(KeybagError) -> KeybagKeySet {
         let keybag = published.withLock { $0.keybag }
         let effaceable = try currentEffaceable(of: keybag)
         let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
         let kek = try context.hierarchy.deviceKEK(secret)
         guard
-            let set = try context.open(keybag.deviceSlot, kek: kek, identity: keybag.identity)
+            let set = try context.open(keybag.deviceSlot, of: keybag, kek: kek)
         else {
             throw KeybagError(
                 .damaged, path: context.keybagPath, "the device slot does not authenticate")
@@ -158,6 +170,7 @@ public final class KeybagStore: Sendable {
         guard set.contains(wanted) else {
             throw KeybagError(.damaged, path: context.keybagPath, "the device slot is incomplete")
         }
+        if keybag.passcodeSlot == nil { try judgePolicy(of: keybag, set, effaceable: effaceable) }
         return set
     }
 

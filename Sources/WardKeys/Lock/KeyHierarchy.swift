@@ -24,6 +24,7 @@ struct StretchedPasscode: ~Copyable {
 /// bound             = entangle("ward trusted host v1", HMAC(effaceable key, class C key))
 /// host slot key     = HKDF(bound,           salt: UUID, info: "ward trusted host slot v1")
 /// host KEK          = HKDF(host secret,     salt: host ID, info: "ward trusted host v1")
+/// policy seal key   = HKDF(class C key,     salt: UUID, info: "ward policy seal")
 /// ```
 ///
 /// The effaceable key enters all keys of the device: without it no slot on the device opens.
@@ -43,6 +44,11 @@ struct KeyHierarchy {
 
     func policyKey(_ deviceSecret: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
         try expand(deviceSecret, salt: uuid, info: "ward keybag policy v1")
+    }
+
+    /// The key of the policy's authenticator, which the device's files alone don't give.
+    func policySealKey(classC: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try expand(classC, salt: uuid, info: "ward policy seal")
     }
 
     /// Stretches a new passcode under a fresh salt.

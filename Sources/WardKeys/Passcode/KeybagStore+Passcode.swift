@@ -116,7 +116,7 @@ extension KeybagStore {
             let entangled = try context.hierarchy.entangled(stretched, effaceable: effaceable)
             try count(try context.hierarchy.wrongPasscodeTag(entangled))
             let kek = try context.hierarchy.passcodeKEK(entangled)
-            guard let set = try context.open(slot, kek: kek, identity: keybag.identity) else {
+            guard let set = try context.open(slot, of: keybag, kek: kek) else {
                 throw try judgedWrong()
             }
             guard set.contains(.passcodeClasses) else {
@@ -124,6 +124,7 @@ extension KeybagStore {
                     .damaged, path: context.keybagPath, "the passcode slot is incomplete")
             }
             forgetAttempts()
+            try judgePolicy(of: keybag, set, effaceable: effaceable)
             return set
         }
     }
@@ -217,11 +218,12 @@ extension KeybagStore {
     ///
     /// Trusted hosts are removed with the old effaceable key; returns their names. A change of the
     /// policy alone (`policy`) keeps them. Then their slots are sealed anew into a second file,
-    /// which replaces the first when the new keybag is in place.
+    /// which replaces the first when the new keybag is in place. `format` is a new one of the
+    /// volume.
     @discardableResult
     func reseal(
         _ set: borrowing KeybagKeySet, under passcode: consuming StretchedPasscode?,
-        policy changed: KeybagPolicy? = nil
+        policy changed: KeybagPolicy? = nil, format: VolumeFormat? = nil
     ) throws(KeybagError) -> [String] {
         let (old, policyBefore) = published.withLock { ($0.keybag, $0.policy) }
         var policy = changed ?? policyBefore
@@ -230,8 +232,8 @@ extension KeybagStore {
         }
         let fresh = try KeybagContext.randomKey(path: context.keybagPath)
         let keybag = try KeybagStore.build(
-            context, set, identity: old.identity, generation: old.generation + 1, policy: policy,
-            passcode: passcode, effaceable: fresh)
+            context, set, format: format ?? old.format, identity: old.identity,
+            generation: old.generation + 1, policy: policy, passcode: passcode, effaceable: fresh)
         return try hostChanges.withLock { _ throws(KeybagError) in
             try context.withLock { () throws(KeybagError) in
                 try requireUnchanged()
@@ -303,6 +305,7 @@ extension KeybagStore {
         published.withLock {
             $0.keybag = keybag
             $0.policy = policy
+            $0.isPolicyForged = false
         }
     }
 
@@ -311,9 +314,9 @@ extension KeybagStore {
     /// Builds a complete keybag: `set` in the device slot, or split between that and a passcode
     /// slot.
     static func build(
-        _ context: KeybagContext, _ set: borrowing KeybagKeySet, identity: KeybagIdentity,
-        generation: UInt64, policy: KeybagPolicy, passcode: borrowing StretchedPasscode?,
-        effaceable: borrowing SecretBytes
+        _ context: KeybagContext, _ set: borrowing KeybagKeySet, format: VolumeFormat,
+        identity: KeybagIdentity, generation: UInt64, policy: KeybagPolicy,
+        passcode: borrowing StretchedPasscode?, effaceable: borrowing SecretBytes
     ) throws(KeybagError) -> Keybag {
         let hierarchy = context.hierarchy
         let deviceSecret = try hierarchy.deviceSecret(effaceable: effaceable)
@@ -326,21 +329,23 @@ extension KeybagStore {
             let entangled = try hierarchy.entangled(passcode.secret, effaceable: effaceable)
             let kek = try hierarchy.passcodeKEK(entangled)
             passcodeSlot = try context.seal(
-                set, .passcodeClasses, kek: kek, identity: identity, kind: .passcode,
-                derivation: passcode.derivation)
+                set, .passcodeClasses, kek: kek, format: format, identity: identity,
+                kind: .passcode, derivation: passcode.derivation)
         }
         let deviceSlot = try context.seal(
-            set, deviceContents, kek: deviceKEK, identity: identity, kind: .device)
+            set, deviceContents, kek: deviceKEK, format: format, identity: identity, kind: .device)
         let keybag = Keybag(
-            identity: identity, generation: generation, deviceSlot: deviceSlot,
+            format: format, identity: identity, generation: generation, deviceSlot: deviceSlot,
             passcodeSlot: passcodeSlot)
         let policyKey = try hierarchy.policyKey(deviceSecret)
-        let finished = try context.finish(keybag, policy, policyKey: policyKey)
+        let finished = try context.finish(keybag, policy, policyKey: policyKey, set)
         // Check now: the bytes that will replace the only keybag must open.
         let again = try? Keybag(reading: finished.serialized)
         precondition(again == finished, "a keybag reads back as it was written")
         let opened = try context.policy(of: finished, policyKey: policyKey)
         precondition(opened == policy, "a keybag opens with the keys it was sealed with")
+        let isForged = try context.isPolicyForged(in: finished, set, policyKey: policyKey)
+        precondition(!isForged, "a policy authenticates with the key of its authenticator")
         return finished
     }
 

@@ -109,7 +109,7 @@ extension MountSuite {
                 for name in ("ward.keybag", "ward.keybag.copy"):
                     path = sys.argv[1] + "/" + name
                     bytes = open(path, "rb").read()[:-32]
-                    bytes = bytes[:8] + b"\\2\\0" + bytes[10:] + b"something new"
+                    bytes = bytes[:8] + b"\\3\\0" + bytes[10:] + b"something new"
                     open(path, "wb").write(bytes + hashlib.sha256(bytes).digest())
                 PYTHON
                 """)

@@ -38,7 +38,7 @@ struct VolumeSecrets {
         deviceSecret = Self.bytes(device)
         let deviceKey = try context.hierarchy.deviceKEK(device)
         deviceKEK = Self.bytes(deviceKey)
-        if let set = try context.open(keybag.deviceSlot, kek: deviceKey, identity: identity) {
+        if let set = try context.open(keybag.deviceSlot, of: keybag, kek: deviceKey) {
             take(set)
             if let key = try set.volumeKey() { volumeKey = Self.bytes(key) }
         }
@@ -50,7 +50,7 @@ struct VolumeSecrets {
         entangled = Self.bytes(bound)
         let kek = try context.hierarchy.passcodeKEK(bound)
         passcodeKEK = Self.bytes(kek)
-        if let set = try context.open(slot, kek: kek, identity: identity) { take(set) }
+        if let set = try context.open(slot, of: keybag, kek: kek) { take(set) }
     }
 
     private mutating func take(_ set: borrowing KeybagKeySet) {

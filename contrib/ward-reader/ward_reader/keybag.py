@@ -17,7 +17,7 @@ HOST_KEYS = {CLASS_A, CLASS_B}
 
 SLOT_DEVICE, SLOT_PASSCODE = 1, 2
 CHECKSUM_BYTES = 32
-POLICY_BYTES = 24
+POLICY_BYTES, POLICY_AUTHENTICATOR_BYTES = 24, 16
 
 
 def malformed(what):
@@ -54,6 +54,11 @@ class Fields:
 
 def open_envelope(data, magic, version, limit, what):
     """Checks length, magic, checksum and version, in this order; the fields after the version."""
+    return open_versions(data, magic, version, version, limit, what)[0]
+
+
+def open_versions(data, magic, first, last, limit, what):
+    """The same for the versions from `first` to `last`; the fields, and the version."""
     if not 10 + CHECKSUM_BYTES <= len(data) <= limit:
         raise malformed(f"{what}: {len(data)} bytes")
     if data[:8] != magic:
@@ -64,11 +69,11 @@ def open_envelope(data, magic, version, limit, what):
     fields = Fields(body, what)
     fields.take(8)
     found = fields.integer(2)
-    if found > version:
+    if found > last:
         raise FormatError(FormatError.NEWER_VERSION, f"{what}: version {found}")
-    if found < version:
+    if found < first:
         raise malformed(f"{what}: version {found}")
-    return fields
+    return fields, found
 
 
 # --- The keybag ----------------------------------------------------------------------------------------------------
@@ -146,6 +151,7 @@ class Slot:
 
 @dataclass
 class Keybag:
+    version: int
     identity: Identity
     generation: int
     device_slot: Slot
@@ -157,7 +163,7 @@ class Keybag:
 
     @classmethod
     def read(cls, data):
-        fields = open_envelope(data, b"WARDKBAG", 1, cls.LIMIT, "keybag")
+        fields, version = open_versions(data, b"WARDKBAG", 1, 2, cls.LIMIT, "keybag")
         identity, generation, count = Identity.read(fields), fields.integer(8), fields.integer(1)
         fields.zeros(1)
         if count not in (1, 2):
@@ -166,12 +172,30 @@ class Keybag:
         if [slot.kind for slot in slots] != [SLOT_DEVICE, SLOT_PASSCODE][:count]:
             raise malformed("keybag: slots out of order")
         policy_bytes = fields.integer(2)
-        if policy_bytes != 12 + POLICY_BYTES + 16:
+        if policy_bytes != 12 + POLICY_BYTES + (POLICY_AUTHENTICATOR_BYTES if version == 2 else 0) + 16:
             raise malformed(f"keybag: a sealed policy of {policy_bytes} bytes")
         associated = data[:fields.offset]
         sealed = fields.take(policy_bytes)
         fields.end()
-        return cls(identity, generation, slots[0], slots[1] if count == 2 else None, sealed, associated)
+        return cls(version, identity, generation, slots[0], slots[1] if count == 2 else None, sealed, associated)
+
+    def slot_associated(self, slot):
+        """The data that a slot's seal authenticates beside the set."""
+        version = self.version.to_bytes(2, "little") if self.version > 1 else b""
+        return version + self.identity.raw + slot.associated
+
+    def open_policy(self, secret):
+        """The policy, and the authenticator after it: none in version 1."""
+        plain = GCM(secret.policy_key).open_sealed(self.sealed_policy, self.policy_associated, "policy")
+        return plain[:POLICY_BYTES], plain[POLICY_BYTES:]
+
+    def is_policy_forged(self, secret, class_c_key):
+        """Whether the policy was sealed without the key that only the passcode opens. Version 1 does not tell."""
+        if self.version == 1:
+            return False
+        policy, authenticator = self.open_policy(secret)
+        key = hkdf(class_c_key, self.identity.uuid, b"ward policy seal")
+        return not same(authenticator, hmac(key, self.policy_associated + policy)[:POLICY_AUTHENTICATOR_BYTES])
 
 
 LONGEST_GRACE_MS, LONGEST_USER_INACTIVE_SECONDS = 3_600_000, 2_592_000
@@ -570,7 +594,7 @@ def open_with_device(store, state_directory, passcode, accepts_older=False):
     keybag, secret = found
     identity = keybag.identity
     try:
-        keys = open_set(keybag.device_slot.sealed, secret.device_kek, identity.raw + keybag.device_slot.associated,
+        keys = open_set(keybag.device_slot.sealed, secret.device_kek, keybag.slot_associated(keybag.device_slot),
                         DEVICE_KEYS if keybag.passcode_slot else ALL_KEYS, identity, "the device slot")
     except FormatError as error:
         raise ReaderError(str(error), "a recovery kit opens the volume without a keybag", DAMAGED) from None
@@ -578,12 +602,14 @@ def open_with_device(store, state_directory, passcode, accepts_older=False):
     if slot is not None and passcode is not None:
         kek = secret.passcode_kek(normalized(passcode), slot)
         try:
-            keys |= open_set(slot.sealed, kek, identity.raw + slot.associated, PASSCODE_KEYS, identity, "the passcode slot")
+            keys |= open_set(slot.sealed, kek, keybag.slot_associated(slot), PASSCODE_KEYS, identity, "the passcode slot")
         except FormatError as error:
             if error.code == FormatError.AUTHENTICATION_FAILED:
                 raise ReaderError("this is not the passcode of the volume", "try again; this reader counts nothing",
                                   WRONG_PASSCODE) from None
             raise ReaderError(str(error), "a recovery kit opens the volume without a keybag", DAMAGED) from None
+    if CLASS_C in keys and keybag.is_policy_forged(secret, keys[CLASS_C]):
+        notes.append("the policy was changed without the passcode: set it again with ward policy set")
     return Opened(identity, keys, notes)
 
 
@@ -626,7 +652,7 @@ def _authenticate(keybag, state_directory, accepts_older):
     for key in effaceable_keys:
         secret = DeviceSecret(device_key, key, volume_uuid)
         try:
-            Policy.read(GCM(secret.policy_key).open_sealed(keybag.sealed_policy, keybag.policy_associated, "policy"))
+            Policy.read(keybag.open_policy(secret)[0])
         except FormatError:
             continue
         if keybag.generation < remembered and not accepts_older:
