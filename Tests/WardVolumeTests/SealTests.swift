@@ -93,6 +93,26 @@ struct SealTests {
         #expect(harness.events.integrityFailures.count == 1)
     }
 
+    @Test("a directory that is made in a weakened one before the first unlock is not weaker")
+    func madeInWeakened() throws {
+        let harness = try harness()
+        try makePrivate(harness)
+        try harness.reboot()
+        try attacker.rewriteRecord(of: "private", harness) {
+            $0.protectionClass = .none
+            $0.seal = ClassSeal.noDirectorySeal
+        }
+        let directory = try harness.lookup("private").node
+        let inner = try harness.makeDirectory("inner", in: directory)
+        let chosen = try harness.makeDirectory("chosen", in: directory)
+        try harness.setClass(chosen, "CX")
+        try harness.unlockFirst()
+        #expect(try harness.classOf(inner) == "NSFileProtectionComplete")
+        #expect(try harness.classOf(chosen) == "NSFileProtectionCompleteWhenUserInactive")
+        sweep(harness)
+        #expect(try attacker.unsealed(harness) == [])
+    }
+
     @Test("the root without its seal has class A")
     func root() throws {
         let harness = try harness(.completeUntilFirstUserAuthentication)

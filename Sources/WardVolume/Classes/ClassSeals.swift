@@ -23,10 +23,27 @@ package final class ClassSeals: Sendable {
         init(word: UInt64) { self = Judgement(rawValue: word)! }
     }
 
+    /// A class that this mount gave before the first unlock.
+    struct Made {
+        let protectionClass: ProtectionClass
+        /// The origin of the class.
+        let origin: Origin
+    }
+
+    /// The origin of the class of a directory's record.
+    package enum Origin {
+        /// A program chose it in this mount.
+        case chosen
+        /// The directory was made in this mount, in its parent's class.
+        case inherited
+        /// It was read.
+        case read
+    }
+
     private let keyring: ClassKeyring
     /// Whether the volume has seals: format 2.
     let areUsed: Bool
-    private let made = Mutex<[[UInt8]: ProtectionClass]>([:])
+    private let made = Mutex<[[UInt8]: Made]>([:])
     /// Files and directories beyond this number are judged like those of an earlier mount.
     static let mostMade = 65_536
 
@@ -45,26 +62,29 @@ package final class ClassSeals: Sendable {
     // MARK: Made before the first unlock
 
     /// Remembers the class of a file or directory (its ID, 16 bytes) that gets no seal now.
-    func noteMade(_ id: [UInt8], _ protectionClass: ProtectionClass) {
+    func noteMade(
+        _ id: [UInt8], _ protectionClass: ProtectionClass, _ origin: Origin = .chosen
+    ) {
         guard areUsed else { return }
         made.withLock { made in
-            if made.count < ClassSeals.mostMade || made[id] != nil { made[id] = protectionClass }
+            guard made.count < ClassSeals.mostMade || made[id] != nil else { return }
+            made[id] = Made(protectionClass: protectionClass, origin: origin)
         }
     }
 
     /// The class that this mount gave a file or directory before the first unlock; nil where it
     /// gave none.
-    func classMade(_ id: [UInt8]) -> ProtectionClass? { made.withLock { $0[id] } }
+    func classMade(_ id: [UInt8]) -> Made? { made.withLock { $0[id] } }
 
     /// Whether this mount gave the file or directory its class before the first unlock.
     package func isMadeHere(_ id: [UInt8]) -> Bool { classMade(id) != nil }
 
     // MARK: Records of directories
 
-    /// The record with its seal. Without the seal key it gets none, and is remembered if
-    /// `isOurs`: this mount decided the class.
+    /// The record with its seal. Without the seal key it gets none, and a class that was not read
+    /// is remembered.
     package func sealed(
-        _ record: DirectoryRecord, parentID: [UInt8], isOurs: Bool
+        _ record: DirectoryRecord, parentID: [UInt8], _ origin: Origin
     ) -> DirectoryRecord {
         guard areUsed else { return record }
         var record = record
@@ -73,7 +93,7 @@ package final class ClassSeals: Sendable {
             record.seal = seal
         } else {
             record.seal = ClassSeal.noDirectorySeal
-            if isOurs { noteMade(record.directoryID, record.protectionClass) }
+            if origin != .read { noteMade(record.directoryID, record.protectionClass, origin) }
         }
         return record
     }
@@ -114,7 +134,9 @@ package final class ClassSeals: Sendable {
     /// The judgement of a header that was read. `directoryClass`: the class of new files in its
     /// directory, judged right.
     func judge(_ header: FileHeader, in directoryClass: ProtectionClass) -> Judgement {
-        if isRight(header) || classMade(header.fileID) == header.protectionClass { return .right }
+        if isRight(header) || classMade(header.fileID)?.protectionClass == header.protectionClass {
+            return .right
+        }
         return directoryClass.isStronger(than: header.protectionClass) ? .weak : .right
     }
 }

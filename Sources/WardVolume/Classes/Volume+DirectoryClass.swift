@@ -91,7 +91,7 @@ extension Volume {
             directoryID: state.id, protectionClass: change.wanted, isSynchronised: change.isMarked)
         let isSealed = try backing.stageAndPlace(
             record, of: node, in: directory.rawValue,
-            isOurs: change.changesClass || seals.classMade(state.id) != nil,
+            change.changesClass ? .chosen : seals.classMade(state.id)?.origin ?? .read,
             beforePlacing: { state.isRecordUnsynced.value = true })
         if isSealed { state.isJudged.value = true }
         state.protectionClass = change.wanted

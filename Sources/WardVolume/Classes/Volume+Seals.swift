@@ -125,7 +125,7 @@ extension Volume {
                 directoryID: state.id, protectionClass: state.protectionClass,
                 isSynchronised: state.isMarked)
             _ = try backing.stageAndPlace(
-                record, of: node, in: directory.rawValue,
+                record, of: node, in: directory.rawValue, .read,
                 beforePlacing: { state.isRecordUnsynced.value = true })
             // The seal comes before those of the files in it.
             try storage.fsync(directory.rawValue)

@@ -199,7 +199,7 @@ package struct NameRepair: Sendable {
         }
         let hidden = try volume.backing.stageRecord(
             isKnown == true
-                ? volume.seals.sealed(record, parentID: parentID, isOurs: false) : record,
+                ? volume.seals.sealed(record, parentID: parentID, .read) : record,
             in: descriptor, parentID: parentID)
         try volume.backing.placeRecord(hidden, in: descriptor)
         try volume.storage.fsync(descriptor)

@@ -45,7 +45,11 @@ extension BackingAccess {
             state.protectionClass = record.protectionClass.stronger(state.protectionClass)
             if record.isSynchronised { state.isMarked = true }
         } else if let made = seals.classMade(state.id) {
-            state.protectionClass = made
+            // The parent's class may have been another person's when it was inherited.
+            state.protectionClass =
+                made.origin == .chosen
+                ? made.protectionClass
+                : made.protectionClass.stronger(try parentClass(of: node) ?? .none)
             unsealed.note(node) { nodes.table.retain($0) }
         } else {
             let before = record.protectionClass.stronger(state.protectionClass)
@@ -71,14 +75,18 @@ extension BackingAccess {
         }
     }
 
+    /// The class of new files in the parent; nil where the directory has no name.
+    private func parentClass(of node: Node) throws(Errno) -> ProtectionClass? {
+        guard let parent = node.link?.parent else { return nil }
+        return try directoryState(of: parent).protectionClass
+    }
+
     private func strongest(
         _ own: ProtectionClass, _ node: Node, _ state: DirectoryState, _ descriptor: Int32
     ) throws(Errno) -> ProtectionClass {
         if node === root { return .complete }
         var strongest = own
-        if let parent = node.link?.parent {
-            strongest = strongest.stronger(try directoryState(of: parent).protectionClass)
-        }
+        if let parent = try parentClass(of: node) { strongest = strongest.stronger(parent) }
         try storage.list(descriptor) { entry in
             guard strongest != .complete, keys.names.isOurs(entry.name, in: state),
                 let found = classOfEntry(entry.name.zeroTerminated, in: descriptor, state.id)
@@ -134,14 +142,13 @@ extension BackingAccess {
     }
 
     /// Writes a record with its seal in the place of a directory's old one. Does not sync. Calls
-    /// `beforePlacing` when only the renaming is left. `isOurs`: a program chose the class in this
-    /// mount. Returns whether the record has its seal. The directory's `recordLock` is held.
+    /// `beforePlacing` when only the renaming is left. Returns whether the record has its seal. The directory's `recordLock` is held.
     func stageAndPlace(
-        _ record: DirectoryRecord, of node: Node, in directory: Int32, isOurs: Bool = true,
-        beforePlacing: () -> Void
+        _ record: DirectoryRecord, of node: Node, in directory: Int32,
+        _ origin: ClassSeals.Origin, beforePlacing: () -> Void
     ) throws(Errno) -> Bool {
         let parentID = try parentID(of: node)
-        let sealed = seals.sealed(record, parentID: parentID, isOurs: isOurs)
+        let sealed = seals.sealed(record, parentID: parentID, origin)
         let hidden = try stageRecord(sealed, in: directory, parentID: parentID)
         beforePlacing()
         try placeRecord(hidden, in: directory)

@@ -162,7 +162,7 @@ extension BackingAccess {
         try? storage.unlinkat(moved, next, 0)
         // A class that nothing vouches for gets no seal by a move.
         if seals.isRight(record, parentID: from.id) {
-            record = seals.sealed(record, parentID: to.state.id, isOurs: false)
+            record = seals.sealed(record, parentID: to.state.id, .read)
         } else {
             record.seal = ClassSeal.noDirectorySeal
         }

@@ -337,7 +337,7 @@ extension Volume {
                 let record = seals.sealed(
                     DirectoryRecord(
                         directoryID: SystemRandom.bytes(16), protectionClass: inherited),
-                    parentID: state.id, isOurs: true)
+                    parentID: state.id, .inherited)
                 try storage.symlinkat(
                     target: record.linkTarget(
                         macKey: keys.records, parentID: keys.parentID(state.id)),

@@ -78,7 +78,7 @@ enum VolumeRoot {
             var record = DirectoryRecord(directoryID: keys.rootID, protectionClass: defaultClass)
             if let keyring {
                 record = ClassSeals(keyring, format).sealed(
-                    record, parentID: DirectoryRecord.noParent, isOurs: true)
+                    record, parentID: DirectoryRecord.noParent, .chosen)
             }
             try storage.symlinkat(
                 target: record.linkTarget(
