@@ -220,11 +220,12 @@ extension MaidWithDeviceFiles {
             let sealed = Base64URL.decode(target)
         else { return }
         let plain = try keys.links.open(sealed, associatedData: from.parentID)
+            .withUnsafeBytes { [UInt8]($0) }
         try FileManager.default.removeItem(atPath: to.path)
         try FileManager.default.createSymbolicLink(
             atPath: to.path,
             withDestinationPath: Base64URL.encode(
-                try plain.withUnsafeBytes { [UInt8]($0) }.withUnsafeBytesTyped { plain throws(Errno) in
+                try plain.withUnsafeBytesTyped { plain throws(Errno) in
                     try keys.links.seal(plain, associatedData: to.parentID)
                 }))
     }

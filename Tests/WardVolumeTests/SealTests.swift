@@ -369,7 +369,8 @@ struct MaidWithDeviceFiles {
 
     /// Changes a directory's record. `isRight`: with the right authentication code.
     func rewriteRecord(
-        of path: String?, _ harness: VolumeHarness, isRight: Bool = true, _ change: (inout DirectoryRecord) -> Void
+        of path: String?, _ harness: VolumeHarness, isRight: Bool = true,
+        _ change: (inout DirectoryRecord) -> Void
     ) throws {
         let place = try place(path, harness)
         var record = try record(at: place.path, parentID: place.parentID, harness)

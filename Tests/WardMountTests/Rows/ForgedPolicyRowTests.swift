@@ -62,8 +62,8 @@ extension MountSuite {
                 try volume.unlock()
                 expect(
                     try volume.ward("status", volume.mountPoint, "--json"),
-                    has: #""graceSeconds":10,"#, #""policyForged":true"#,
-                    #""userInactiveRemainingSeconds":86400,"#)
+                    has: #""graceSeconds":10.0,"#, #""policyForged":true"#,
+                    #""userInactiveRemainingSeconds":86400.0,"#)
                 try volume.lockNow()
             }
             let said = "the policy was changed without the passcode"
@@ -73,7 +73,7 @@ extension MountSuite {
             #expect(told.count == 1 && told[0].contains("integrityFailure"), "\(events)")
             expect(
                 try volume.ward("policy", volume.mountPoint, "--json"),
-                has: #""policyForged":true"#, #""graceSeconds":10,"#,
+                has: #""policyForged":true"#, #""graceSeconds":10.0,"#,
                 #""userInactiveSeconds":86400"#)
             let check = try volume.ward("check", volume.mountPoint)
             #expect(check.status == 14 && check.output.contains(said), "\(check.everything)")
@@ -84,7 +84,7 @@ extension MountSuite {
             #expect(set.succeeded, "\(set.everything)")
             expect(
                 try volume.ward("status", volume.mountPoint, "--json"),
-                has: #""graceSeconds":20,"#, #""policyForged":false"#)
+                has: #""graceSeconds":20.0,"#, #""policyForged":false"#)
             try volume.unlock()
             #expect(try volume.ward("unmount", volume.mountPoint).succeeded)
             try volume.mount()
@@ -111,7 +111,7 @@ extension MountSuite {
             }
             expect(
                 try volume.ward("policy", volume.volume, "--json"),
-                has: #""graceSeconds":10,"#, #""userInactiveSeconds":86400"#)
+                has: #""graceSeconds":10.0,"#, #""userInactiveSeconds":86400"#)
         }
     }
 }
