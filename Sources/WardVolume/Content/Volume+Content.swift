@@ -261,7 +261,8 @@ extension Volume {
             restoreHeader(access, before)
             if let header = file.header {
                 // The file had a keyless header. Its page may have been overwritten.
-                access.headers.put(storedHeader(header))
+                access.headers.put(
+                    storedHeader(header, file.headers.stored?.format ?? keys.format))
                 do throws(Errno) {
                     try writeKeylessPage(access)
                 } catch {

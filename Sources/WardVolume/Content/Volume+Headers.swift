@@ -12,10 +12,11 @@ extension Volume {
         _ access: borrowing FileWriteAccess, _ content: borrowing ContentAccess
     ) throws(Errno) {
         let file = access.file
+        let format = file.headers.stored?.format ?? keys.format
         let key = try SecretBytes(random: 32)
         let wrapped: WrappedKey
         do throws(KeyringError) {
-            wrapped = try gate.keyring.wrap(key, for: file.protectionClass)
+            wrapped = try gate.keyring.wrap(key, for: file.protectionClass, format: format)
         } catch {
             throw error == .unavailable ? .notPermitted : .noMemory
         }
@@ -28,21 +29,24 @@ extension Volume {
         header.wrappedKey = wrapped.bytes
         header.capsuleID = wrapped.capsuleID
         header.isSparse = false
-        access.headers.put(storedHeader(header))
+        access.headers.put(storedHeader(header, format))
         access.headers.keyChanged()
         file.key.set(key, content)
         file.node.protectionClass = file.protectionClass
     }
 
-    func storedHeader(_ header: FileHeader) -> StoredHeader {
+    /// Makes a header for storing. `format`: that of the header it replaces, else the volume's. A
+    /// header of format 1 stays one until the upgrade carries the file over: that knows all of its
+    /// directories.
+    func storedHeader(_ header: FileHeader, _ format: VolumeFormat) -> StoredHeader {
         StoredHeader(
-            header: header, bytes: headerBytes(header),
+            header: header, bytes: headerBytes(header, format), format: format,
             capsule: gate.capsules?.known(header.capsuleID))
     }
 
-    func headerBytes(_ header: FileHeader) -> [UInt8] {
+    func headerBytes(_ header: FileHeader, _ format: VolumeFormat) -> [UInt8] {
         [UInt8](unsafeUninitializedCapacity: FileHeader.bytes) { out, count in
-            header.write(to: out.baseAddress!, macKey: keys.headers, format: keys.format)
+            header.write(to: out.baseAddress!, macKey: keys.headers, format: format)
             count = FileHeader.bytes
         }
     }
@@ -88,7 +92,8 @@ extension Volume {
                 FileHeader(
                     protectionClass: protectionClass,
                     fileID: old?.header.fileID ?? SystemRandom.bytes(16),
-                    directoryID: old?.header.directoryID ?? file.headers.directoryID)))
+                    directoryID: old?.header.directoryID ?? file.headers.directoryID),
+                old?.format ?? keys.format))
         do throws(Errno) {
             try writeKeylessPage(access)
         } catch {
@@ -159,14 +164,16 @@ extension Volume {
 
     /// Writes page 0 again with another header and the same record. The file has data. Throws `EIO`
     /// if page 0 is not as this file wrote it. `isProven`: the file's key opened the record, so any
-    /// header may be there.
+    /// header may be there. `format`: nil for that of the present header.
     func replaceHeader(
-        _ access: borrowing FileWriteAccess, _ header: FileHeader, isProven: Bool = false
+        _ access: borrowing FileWriteAccess, _ header: FileHeader, isProven: Bool = false,
+        format: VolumeFormat? = nil
     ) throws(Errno) {
         let file = access.file
         guard file.isWritable else { throw .readOnlyFileSystem }
         settle(file)
-        let new = storedHeader(header)
+        let new = storedHeader(
+            header, format ?? file.headers.stored?.format ?? keys.format)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
             // This header on the record of another key would make that record unreadable.

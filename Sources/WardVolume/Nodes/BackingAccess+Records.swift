@@ -73,9 +73,8 @@ extension BackingAccess {
             return .failure(FormatError(.notRecognised, "the directory has no record"))
         }
         return Result { () throws(FormatError) in
-            try DirectoryRecord(
-                linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records,
-                parentID: keys.parentID(parentID))
+            try keys.directoryRecord(
+                String(decoding: target, as: UTF8.self), parentID: parentID)
         }
     }
 

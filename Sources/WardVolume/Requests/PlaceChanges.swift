@@ -117,7 +117,8 @@ extension Volume {
             if !store.traits.keepsOrder {
                 durability.unsynced.movedFiles.note(file.node.inode, by: context)
             }
-            let before = try file.header.flatMap { header throws(Errno) in
+            // A header of format 1 belongs everywhere.
+            let before = try file.headers.bound.flatMap { header throws(Errno) in
                 try permit(
                     header, in: target.id, keeping: keepsOthers ? nil : leaving?.id ?? target.id,
                     file)

@@ -477,10 +477,7 @@ extension VolumeKeys {
     package func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {
-        guard
-            let plain = try? attributes.open(
-                sealed, associatedData: owner + Array(stored.utf8))
-        else { return nil }
+        guard let plain = try? openAttributeBytes(sealed, owner, stored) else { return nil }
         return plain.withUnsafeBytes { bytes in
             guard bytes.count >= 2 else { return nil }
             let count = Int(bytes[0]) | Int(bytes[1]) << 8
