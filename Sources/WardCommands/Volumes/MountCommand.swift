@@ -96,6 +96,16 @@ struct MountCommand: ParsableCommand {
             StateText.isLocked(status.state)
             ? "locked: unlock with ward unlock \(place)" : StateText.name(status.state)
         console.confirm("\(Text.printable(status.mountpoint)): mounted, \(state)")
+        if let advice = upgradeAdvice(status) { console.note(advice) }
+    }
+
+    /// What an upgrade brings, and the command; nil where the volume has the latest format.
+    static func upgradeAdvice(_ status: VolumeStatus) -> String? {
+        let command = "unmounted, ward upgrade \(Text.shellQuoted(status.volume))"
+        if status.isUpgrading { return "the volume is not all of format 2 yet: \(command) goes on" }
+        guard status.format == 1 else { return nil }
+        return "the volume has format 1; in format 2 a file that was put into another directory "
+            + "behind ward's back is refused, and keys last longer: \(command)"
     }
 }
 

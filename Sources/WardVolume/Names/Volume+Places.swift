@@ -198,7 +198,7 @@ extension Volume {
         }
     }
 
-    private func put(
+    func put(
         _ places: FilePlaces, of header: FileHeader, _ descriptor: Int32
     ) throws(Errno) {
         let value = places.serialized(fileID: header.fileID, macKey: keys.places)

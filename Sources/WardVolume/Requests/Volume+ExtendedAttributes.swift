@@ -365,7 +365,7 @@ extension Volume {
 
     /// The owner ID for attributes of symbolic links, FIFOs, sockets and devices, which have no ID
     /// of their own.
-    private static let noOwnerID = [UInt8](repeating: 0, count: 16)
+    static let noOwnerID = [UInt8](repeating: 0, count: 16)
 
     /// The ID that a node's attributes are bound to; nil if it has none yet.
     private func ownerID(of node: Node, _ context: WorkerContext) throws(Errno) -> [UInt8]? {

@@ -230,7 +230,7 @@ extension Volume {
     }
 
     /// Stores a target in `ward.links`. It is durable before a link names it.
-    private func keepLongTarget(
+    func keepLongTarget(
         _ long: LongTarget, _ target: UnsafeRawBufferPointer
     ) throws(Errno) {
         let sealed = try keys.links.seal(target, associatedData: long.id)
@@ -289,7 +289,7 @@ extension Volume {
     }
 
     /// A file that can't be removed stays, and `ward check` finds it.
-    private func removeLongTarget(_ long: LongTarget) {
+    func removeLongTarget(_ long: LongTarget) {
         try? withLongTargets(makes: false) { directory throws(Errno) in
             try storage.unlinkat(directory, long.fileName, 0)
         }

@@ -66,7 +66,11 @@ class Volume:
         self._block_bytes = max(4096, root.status().st_blksize)
         #: 1, or 2: files, directories and links are bound to their directories (§6.1).
         self.format = DirectoryRecord.format_of_root(root.link_target(b".ward") or b"")
-        self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format)
+        #: Structures of format 1 may be left in a volume of format 2 (§10.1).
+        self.is_upgrading = StateRecord.claims_upgrade(root.read_root_file("ward.state", StateRecord.LIMIT))
+        if self.is_upgrading:
+            self.format = 2
+        self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format, self.is_upgrading)
         self._record = self._root_record()
         self._doubtful = self._read_state()
         if is_copied_in_use:
@@ -82,7 +86,7 @@ class Volume:
         try:
             if target is None:
                 raise FormatError(FormatError.MALFORMED, "directory record: the link .ward is missing")
-            record = DirectoryRecord.read(target, self._keys.records, self._parent_id(NO_PARENT))
+            record = self._open_record(target, NO_PARENT)
             if record.directory_id != self._keys.root_id:
                 raise FormatError(FormatError.MALFORMED, "directory record: of another directory, not of the root")
         except FormatError as error:
@@ -98,7 +102,7 @@ class Volume:
             if data is None:
                 raise FormatError(FormatError.MALFORMED, "state record: missing")
             record = StateRecord.read(data, self._keys.state)
-            if record.format != self.format:
+            if (record.format, record.is_upgrading) != (self.format, self.is_upgrading):
                 raise FormatError(FormatError.MALFORMED, f"state record: of format {record.format}, and the root of {self.format}")
         except FormatError as error:
             if error.code == FormatError.NEWER_VERSION:
@@ -180,7 +184,20 @@ class Volume:
         target = directory.link_target(name)
         if target is None:
             raise FormatError(FormatError.MALFORMED, "the directory has no record: nothing in it can be named")
-        return DirectoryRecord.read(target, self._keys.records, self._parent_id(parent_id))
+        return self._open_record(target, parent_id)
+
+    def _open_record(self, target, parent_id):
+        """A record; one of format 1, too, where the volume is being upgraded."""
+        try:
+            return DirectoryRecord.read(target, self._keys.records, self._parent_id(parent_id))
+        except FormatError as error:
+            if not self.is_upgrading or error.code == FormatError.NEWER_VERSION:
+                raise
+            try:
+                return DirectoryRecord.read(target, self._keys.records, None)
+            except FormatError:
+                pass
+            raise
 
     def _directory_record(self, path, directory, parent_id):
         try:
@@ -213,8 +230,8 @@ class Volume:
         entry = Entry(path, status, mode)
         try:
             content = Content(file, self.identity.page_bytes, self._keys.headers, record.protection_class,
-                              self._doubtful, self._block_bytes, self.format)
-            if self.format == 2 and content.header is not None:
+                              self._doubtful, self._block_bytes, self.format, self.is_upgrading)
+            if self.format == 2 and content.header is not None and content.header.format == 2:
                 require_place(content.header, record.directory_id, stored.get(Places.ATTRIBUTE), self._keys)
         except FormatError as error:
             self.damaged(path, error)
