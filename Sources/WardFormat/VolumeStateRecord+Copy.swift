@@ -15,7 +15,8 @@ extension VolumeStateRecord {
         let step = min(VolumeStateRecord.copyStep, (UInt32.max - epoch) / 2)
         let last = epoch + step
         return VolumeStateRecord(
-            format: format, isUpgrading: isUpgrading, isInUse: false, epoch: last, doubtful: [0...last])
+            format: format, isUpgrading: isUpgrading, isInUse: false, epoch: last,
+            doubtful: [0...last])
     }
 
     /// The record of a copy in use whose own record can't be read. In format 2 it then is not known

@@ -101,8 +101,8 @@ struct MountCommand: ParsableCommand {
 
     /// What an upgrade brings, and the command; nil where the volume has the latest format.
     static func upgradeAdvice(_ status: VolumeStatus) -> String? {
-        let command = "unmounted, ward upgrade \(Text.shellQuoted(status.volume))"
-        if status.isUpgrading { return "the volume is not all of format 2 yet: \(command) goes on" }
+        let command = "ward upgrade \(Text.shellQuoted(status.volume)), once it is unmounted"
+        if status.isUpgrading { return "the volume is not all of format 2 yet: \(command)" }
         guard status.format == 1 else { return nil }
         return "the volume has format 1; in format 2 a file that was put into another directory "
             + "behind ward's back is refused, and keys last longer: \(command)"

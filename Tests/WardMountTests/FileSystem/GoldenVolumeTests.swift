@@ -77,7 +77,7 @@ extension MountSuite {
             try reader.extractAndCompare(later)
         }
 
-        private func upgrade(_ volume: MountedVolume) throws -> Child.Result {
+        private func upgrade(_ volume: MountedVolume) throws -> Finished {
             try volume.ward(
                 "upgrade", volume.volume, "--passcode-file", volume.passcodeFile, "--json",
                 seconds: 180)
