@@ -35,6 +35,12 @@ import WardVolumeCheck
             if old[14] == 40 { #expect(bytes[48..<120] == old[48..<120], "key of \(identity)") }
             #expect(now.times.modification.tv_nsec == inode.times.modification.tv_nsec)
         }
+        for inode in world.image.inodes.values
+        where inode.entries[Array(".ward".utf8)] != nil && inode.identity != 1 {
+            let (was, now) = (inode.times, image.inodes[inode.identity]!.times)
+            #expect(was.modification.tv_sec == now.modification.tv_sec)
+            #expect(was.modification.tv_nsec == now.modification.tv_nsec)
+        }
         let disk = SimulatedDisk(image)
         #expect(try UpgradeWorld.upgrade(world.keys, on: disk) == 0, "a second one does nothing")
         #expect(try world.differences(disk.image) == [])

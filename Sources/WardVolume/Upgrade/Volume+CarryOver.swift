@@ -36,6 +36,29 @@ extension Volume {
         }
     }
 
+    /// The time at which names in a directory last changed.
+    package func modificationTime(of directory: Node) throws(Errno) -> timespec {
+        let descriptor = try backing.directoryDescriptor(of: directory)
+        return try withExtendedLifetime(descriptor) { () throws(Errno) in
+            try storage.fstat(descriptor.rawValue).st_mtim
+        }
+    }
+
+    /// Gives a directory its time back: a new record, or a link in another one's place, changes no
+    /// name.
+    package func restore(
+        modificationTime time: timespec, of directory: Node
+    ) throws(Errno) {
+        let descriptor = try backing.directoryDescriptor(of: directory)
+        try withExtendedLifetime(descriptor) { () throws(Errno) in
+            let now = try storage.fstat(descriptor.rawValue).st_mtim
+            if now.tv_sec == time.tv_sec, now.tv_nsec == time.tv_nsec { return }
+            try storage.setTimes(
+                descriptor.rawValue, access: timespec(tv_sec: 0, tv_nsec: ward_utime_omit()),
+                modification: time)
+        }
+    }
+
     // MARK: Files
 
     /// Carries over the header and the attributes of a file. `parent`: the directory of its only

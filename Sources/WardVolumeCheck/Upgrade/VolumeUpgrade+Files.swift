@@ -105,6 +105,9 @@ extension VolumeUpgrade {
         _ = map(ready.count, onProgress) { index in
             if !self.shouldStop() { self.carryOver(ready[index].names) }
         }
+        for name in ready.flatMap(\.names) where name.type == S_IFLNK {
+            restoreTime(of: name.parent)
+        }
     }
 
     private struct Group: Sendable {

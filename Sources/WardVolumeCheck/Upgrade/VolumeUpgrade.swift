@@ -26,6 +26,8 @@ public final class VolumeUpgrade: Sendable {
         var report = UpgradeReport()
         /// Files and links with several names, by inode.
         var several: [UInt64: [Task]] = [:]
+        /// The times of directories before anything in them was carried over, by inode.
+        var times: [UInt64: timespec] = [:]
         /// Nodes with one look-up each, which is released at the end.
         var retained: [Node] = []
     }
@@ -85,6 +87,7 @@ public final class VolumeUpgrade: Sendable {
             let visits = map(level.count, onProgress) { [level] in self.visit(level[$0]) }
             let tasks = visits.flatMap(\.tasks)
             _ = map(tasks.count, onProgress) { if !self.shouldStop() { self.carryOver(tasks[$0]) } }
+            for directory in level { restoreTime(of: directory) }
             level = visits.flatMap(\.directories)
         }
     }
@@ -116,6 +119,12 @@ public final class VolumeUpgrade: Sendable {
         }
     }
 
+    /// A directory whose time can't be restored keeps the present one.
+    func restoreTime(of directory: Node) {
+        guard let time = tally.withLock({ $0.times[directory.inode] }) else { return }
+        try? volume.restore(modificationTime: time, of: directory)
+    }
+
     func path(_ task: Task) -> String { volume.path(of: task.stored, in: task.parent) }
 
     // MARK: Directories
@@ -128,6 +137,8 @@ public final class VolumeUpgrade: Sendable {
     private func visit(_ node: Node) -> Visit {
         if shouldStop() { return Visit() }
         do throws(Errno) {
+            let time = try volume.modificationTime(of: node)
+            tally.withLock { $0.times[node.inode] = time }
             noteDone(isNew: try volume.carryOver(directory: node))
             return try look(at: node)
         } catch {
