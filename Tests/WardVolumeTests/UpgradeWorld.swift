@@ -16,7 +16,7 @@ struct UpgradeWorld {
         case features
         /// Files, directories and links with names in several directories, and ones that moved.
         case places
-        /// What those two lack.
+        /// Things that those two lack.
         case rest
     }
 

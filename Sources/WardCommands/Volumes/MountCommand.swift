@@ -99,7 +99,7 @@ struct MountCommand: ParsableCommand {
         if let advice = upgradeAdvice(status) { console.note(advice) }
     }
 
-    /// What an upgrade brings, and the command; nil where the volume has the latest format.
+    /// Advice to upgrade, with the command; nil where the volume has the latest format.
     static func upgradeAdvice(_ status: VolumeStatus) -> String? {
         let command = "ward upgrade \(Text.shellQuoted(status.volume)), once it is unmounted"
         if status.isUpgrading { return "the volume is not all of format 2 yet: \(command)" }

@@ -96,7 +96,7 @@ extension BackingAccess {
                 isSynchronised: state.isMarked),
             in: descriptor, parentID: parentID)
         try placeRecord(hidden, in: descriptor)
-        // What an interrupted move left is of no use any more.
+        // A record that an interrupted move left is of no use any more.
         try? storage.unlinkat(descriptor, DirectoryRecord.nextLinkName, 0)
         return true
     }

@@ -17,7 +17,7 @@ final class Version1Remains: Sendable {
 }
 
 // Reading structures in a volume that is being upgraded (docs/format.md §10.1). All that is written
-// is format 2, except headers that are of format 1 already. What is read may be of both formats.
+// is format 2, except headers that are of format 1 already. Both formats are read.
 extension VolumeKeys {
     /// Whether structures of format 1 are read, too: the volume is between the formats.
     package var readsVersion1: Bool {
@@ -44,8 +44,8 @@ extension VolumeKeys {
         try FileHeader(reading: page, macKey: headers, format: headerFormat(page))
     }
 
-    /// Reads a directory's record, and checks it. `parentID`: the ID of the directory that it is in.
-    /// A record of format 1 knows no parent.
+    /// Reads a directory's record, and checks it. `parentID`: the ID of the directory that it is
+    /// in. A record of format 1 knows no parent.
     package func directoryRecord(
         _ linkTarget: String, parentID: [UInt8]
     ) throws(FormatError) -> DirectoryRecord {

@@ -7,7 +7,7 @@ import WardSystem
 package final class VolumeKeys: Sendable {
     /// The format of the structures that are written.
     package let format: VolumeFormat
-    /// What is read of format 1 while the volume is between the formats; else nil.
+    /// The ciphers of format 1 while the volume is between the formats; else nil.
     let version1Remains: Version1Remains?
     /// AES-256-GCM-SIV for names.
     package let names: NameCipher
@@ -32,8 +32,8 @@ package final class VolumeKeys: Sendable {
     /// The directory ID of the root.
     package let rootID: [UInt8]
 
-    /// Derives all keys. Throws where no memory can be locked. `isUpgrading`: structures of format 1
-    /// are read in a volume of format 2.
+    /// Derives all keys. Throws where no memory can be locked. `isUpgrading`: structures of format
+    /// 1 are read in a volume of format 2.
     package init(
         volumeKey: borrowing SecretBytes, format: VolumeFormat, isUpgrading: Bool = false
     ) throws(CryptoError) {

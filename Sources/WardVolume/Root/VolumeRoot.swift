@@ -244,8 +244,8 @@ enum VolumeRoot {
         return [UInt8](bytes[0..<count])
     }
 
-    /// Where the volume stands between the formats, as its root's record and its state record claim.
-    /// It is right where both then authenticate under the keys of this standing.
+    /// Where the volume stands between the formats, as its root's record and its state record
+    /// claim. It is right where both then authenticate under the keys of this standing.
     static func standing(_ descriptor: Int32, _ storage: any Storage) -> FormatStanding {
         let state = (try? stateBytes(descriptor, storage)) ?? []
         if VolumeStateRecord.isUpgrading(state) { return .upgrading }

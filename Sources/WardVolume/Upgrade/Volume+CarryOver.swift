@@ -4,7 +4,7 @@ import WardFormat
 import WardKeys
 import WardSystem
 
-/// What became of a file in an upgrade.
+/// The fate of a file in an upgrade.
 package enum CarriedOver: Sendable {
     /// It was of format 2 before.
     case already

@@ -9,7 +9,7 @@ extension Volume {
     /// the old link has. Returns false where it is of format 2, or damaged. No program uses the
     /// volume.
     ///
-    /// Of several names each gets the new link in turn. A power cut in between parts them: both
+    /// The names get the new link one after the other. A power cut in between parts them: both
     /// links have the same target.
     package func carryOver(
         link all: [(parent: Node, stored: [CChar])], nameCount: Int

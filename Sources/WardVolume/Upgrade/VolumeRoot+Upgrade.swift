@@ -21,8 +21,8 @@ extension VolumeRoot {
         state.isUpgrading = true
         let new = try derive(volumeKey, .upgrading, path)
         try call(path, "the upgrade can't begin") { () throws(Errno) in
-            // The state record first: it alone says that structures of format 1 are left. An opening
-            // for writing puts the root's record in place where a power cut came in between.
+            // The state record first: it alone says that structures of format 1 are left. After a
+            // power cut in between, the next opening for writing puts the root's record in place.
             try writeState(state, descriptor, new, storage)
             try putRecord(record, descriptor, new, storage)
         }

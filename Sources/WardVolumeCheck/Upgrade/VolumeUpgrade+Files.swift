@@ -6,7 +6,7 @@ import WardVolume
 // Carrying over files, links and other things that are no directories.
 extension VolumeUpgrade {
     func carryOver(_ task: Task) {
-        // What has several names waits until all of them are known.
+        // Files and links with several names wait until all names are known.
         if task.nameCount > 1, task.type == S_IFREG || task.type == S_IFLNK {
             return tally.withLock { $0.several[task.inode, default: []].append(task) }
         }
@@ -59,8 +59,8 @@ extension VolumeUpgrade {
         return try body(node)
     }
 
-    /// Notes what can't be carried over. A file whose header is damaged in both formats does not
-    /// keep the upgrade from its end: a check finds it in format 2 as well.
+    /// Notes a thing that can't be carried over. A file may have no sound header in either format.
+    /// It does not keep the upgrade from its end: a check finds it in format 2 as well.
     private func judge(_ error: Errno, _ task: Task) {
         if error == .ioError, task.type == S_IFREG {
             let isSound: Bool?

@@ -48,10 +48,11 @@ public final class VolumeUpgrade: Sendable {
         contexts = ContextPool(volume, WorkerContext(volume: volume))
     }
 
-    /// Runs the upgrade. `beforeEnd` is called when all is carried over and durable, before the
-    /// state record says so: what has to be of format 2 by then, as the keybag, is made so there.
-    /// If it throws, the volume stays as it is, between the formats. `onProgress` is called on this
-    /// thread, often.
+    /// Runs the upgrade. `onProgress` is called on this thread, often.
+    ///
+    /// `beforeEnd` is called when all is carried over and durable. The state record does not say so
+    /// yet. It is the place for other things that have to follow, as the keybag. If it throws, the
+    /// volume stays between the formats.
     public func run(
         beforeEnd: () throws -> Void = {}, onProgress: (UpgradeProgress) -> Void = { _ in }
     ) throws -> UpgradeReport {
@@ -173,8 +174,8 @@ public final class VolumeUpgrade: Sendable {
         }
     }
 
-    /// The stored names of files in a directory. A name that ward could have made, and that does not
-    /// open, may hide a file of format 1: it keeps the upgrade from its end.
+    /// The stored names of files in a directory. A name that ward could have made may not open. It
+    /// may hide a file of format 1, so it keeps the upgrade from its end.
     private func names(in node: Node, _ descriptor: Int32) throws(Errno) -> [[UInt8]] {
         let state = try volume.backing.directoryState(of: node)
         let isRoot = node === volume.root
