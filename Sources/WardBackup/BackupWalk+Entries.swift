@@ -138,8 +138,7 @@ extension BackupWalk {
             count == FileHeader.bytes
         else { return nil }
         return bytes.withUnsafeBytes {
-            try? FileHeader(
-                reading: $0.baseAddress!, macKey: keys.headers, format: keys.format)
+            try? keys.header(reading: $0.baseAddress!)
         }?.fileID
     }
 }

@@ -36,8 +36,9 @@ public final class BackupWalk: Sendable {
     ) throws(VolumeOpenError) {
         rootPath = backingPath
         do throws(CryptoError) {
+            let standing = Volume.format(ofBackingPath: backingPath)
             keys = try VolumeKeys(
-                volumeKey: volumeKey, format: Volume.format(ofBackingPath: backingPath))
+                volumeKey: volumeKey, format: standing.format, isUpgrading: standing.isUpgrading)
         } catch {
             throw VolumeOpenError(
                 .system(.noMemory), path: backingPath,
@@ -200,9 +201,8 @@ public final class BackupWalk: Sendable {
         var target = [UInt8](repeating: 0, count: 256)
         do throws(Errno) {
             let count = try Syscall.readlinkat(descriptor, name, &target, target.count)
-            return try? DirectoryRecord(
-                linkTarget: String(decoding: target[0..<count], as: UTF8.self),
-                macKey: keys.records, parentID: keys.parentID(parentID))
+            return try? keys.directoryRecord(
+                String(decoding: target[0..<count], as: UTF8.self), parentID: parentID)
         } catch {
             if error == .noSuchFileOrDirectory || error == .invalidArgument { return nil }
             throw error

@@ -35,7 +35,8 @@ public struct WardCommand: ParsableCommand {
                 subcommands: [
                     InitCommand.self, MountCommand.self, UnmountCommand.self,
                     PasscodeCommand.self, PolicyCommand.self, RecoveryCommand.self,
-                    AdoptCommand.self, CheckCommand.self, EraseCommand.self,
+                    AdoptCommand.self, CheckCommand.self, UpgradeCommand.self,
+                    EraseCommand.self,
                 ]),
             CommandGroup(
                 name: "Lock state",

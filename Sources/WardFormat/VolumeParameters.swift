@@ -5,6 +5,9 @@ public struct VolumeParameters: Equatable, Sendable {
     public var uuid: [UInt8]
     /// The size of a page on disk, the header of page 0 included: 512 or 4096 bytes.
     public var pageBytes: Int
+    /// The format that the keybag vouches for. Structures of an earlier one are damaged, whatever
+    /// the root's own files say.
+    public var leastFormat = VolumeFormat.version1
 
     public init(uuid: [UInt8], pageBytes: Int) {
         precondition(uuid.count == 16 && (pageBytes == 512 || pageBytes == 4096))

@@ -15,12 +15,16 @@ extension VolumeStateRecord {
         let step = min(VolumeStateRecord.copyStep, (UInt32.max - epoch) / 2)
         let last = epoch + step
         return VolumeStateRecord(
-            format: format, isInUse: false, epoch: last, doubtful: [0...last])
+            format: format, isUpgrading: isUpgrading, isInUse: false, epoch: last,
+            doubtful: [0...last])
     }
 
-    /// The record of a copy in use whose own record can't be read.
+    /// The record of a copy in use whose own record can't be read. In format 2 it then is not known
+    /// whether structures of format 1 are left.
     public static func ofUnknownCopy(_ format: VolumeFormat) -> VolumeStateRecord {
-        VolumeStateRecord(format: format, isInUse: true, epoch: unknownEpoch, doubtful: [])
-            .ofCopyInUse()
+        VolumeStateRecord(
+            format: format, isUpgrading: format >= .version2, isInUse: true, epoch: unknownEpoch,
+            doubtful: []
+        ).ofCopyInUse()
     }
 }

@@ -8,7 +8,7 @@ import WardSystem
 ///   0  magic "WARDSTAT"      8
 ///   8  version               2   that of the volume's format
 ///  10  in use                1   0 clean, 1 in use
-///  11  zero                  1
+///  11  upgrading             1   format 2: 1 where structures of format 1 may be left; else 0
 ///  12  epoch                 4   clean: the last used; in use: the first not known to be durable
 ///  16  interval count n      4   at most 64
 ///  20  zeros                 4
@@ -27,6 +27,9 @@ public struct VolumeStateRecord: Equatable, Sendable {
 
     /// The format of the volume.
     public var format: VolumeFormat
+    /// Whether the volume is between the formats: it is written in format 2, and structures of
+    /// format 1 may be left. Never in format 1.
+    public var isUpgrading: Bool
     /// Whether a mount is running, or ended uncleanly.
     public var isInUse: Bool
     /// The last epoch used, or, in use, the first not known to be durable.
@@ -35,9 +38,12 @@ public struct VolumeStateRecord: Equatable, Sendable {
     public var doubtful: [ClosedRange<UInt32>]
 
     public init(
-        format: VolumeFormat, isInUse: Bool, epoch: UInt32, doubtful: [ClosedRange<UInt32>]
+        format: VolumeFormat, isUpgrading: Bool = false, isInUse: Bool, epoch: UInt32,
+        doubtful: [ClosedRange<UInt32>]
     ) {
+        precondition(format >= .version2 || !isUpgrading)
         self.format = format
+        self.isUpgrading = isUpgrading
         self.isInUse = isInUse
         self.epoch = epoch
         self.doubtful = doubtful
@@ -56,7 +62,7 @@ public struct VolumeStateRecord: Equatable, Sendable {
     public func serialized(macKey: borrowing SecretBytes) -> [UInt8] {
         var bytes = VolumeStateRecord.magic
         bytes.append(littleEndian: format.rawValue)
-        bytes += [isInUse ? 1 : 0, 0]
+        bytes += [isInUse ? 1 : 0, isUpgrading ? 1 : 0]
         bytes.append(littleEndian: epoch)
         bytes.append(littleEndian: UInt32(doubtful.count))
         bytes += [0, 0, 0, 0]
@@ -67,13 +73,18 @@ public struct VolumeStateRecord: Equatable, Sendable {
         return bytes + HMACSHA256.authenticate(bytes, key: macKey)
     }
 
-    public static let headBytes = 10
+    public static let headBytes = 12
 
-    /// The format that the first 10 bytes of a file name, unauthenticated. Format 1 where they are
+    /// The format that the first 12 bytes of a file name, unauthenticated. Format 1 where they are
     /// no state record's.
     public static func format(of head: [UInt8]) -> VolumeFormat {
         guard head.count >= headBytes, head[0..<8].elementsEqual(magic) else { return .version1 }
         return VolumeFormat(rawValue: head.littleEndian(at: 8, as: UInt16.self)) ?? .version1
+    }
+
+    /// Whether the first 12 bytes of a file say that the volume is being upgraded, unauthenticated.
+    public static func isUpgrading(_ head: [UInt8]) -> Bool {
+        format(of: head) >= .version2 && head[11] == 1
     }
 
     /// Reads a file's bytes and checks the MAC.
@@ -96,11 +107,13 @@ public struct VolumeStateRecord: Equatable, Sendable {
             throw FormatError(.authenticationFailed, "state record: MAC does not match")
         }
         let count = Int(bytes.littleEndian(at: 16, as: UInt32.self))
-        guard let format = VolumeFormat(rawValue: version), bytes[10] <= 1, bytes[11] == 0,
+        guard let format = VolumeFormat(rawValue: version), bytes[10] <= 1,
+            bytes[11] == 0 || bytes[11] == 1 && format >= .version2,
             bytes[20..<24].allSatisfy({ $0 == 0 }),
             count <= VolumeStateRecord.maximumIntervals, bytes.count == 24 + 8 * count + 32
         else { throw FormatError(.malformed, "state record: impossible field") }
         self.format = format
+        isUpgrading = bytes[11] == 1
         isInUse = bytes[10] == 1
         epoch = bytes.littleEndian(at: 12, as: UInt32.self)
         guard epoch <= VolumeStateRecord.lastEpoch else {

@@ -80,7 +80,8 @@ public final class Volume: Sendable {
         reporter = Reporter(observer)
 
         let opened = try VolumeRoot.open(
-            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly, isCopy: isCopy)
+            backingPath, volumeKey: volumeKey, storage: storage, readOnly: readOnly, isCopy: isCopy,
+            leastFormat: parameters.leastFormat)
         keys = opened.keys
         store = BackingStore(
             path: backingPath, storage, root: opened.descriptor, opened.status,

@@ -108,6 +108,8 @@ import Testing
         status.eraseInSeconds = 59.5
         status.kernelCheck = "failed"
         status.kernelCheckWhy = "it keeps pages"
+        status.format = 2
+        status.isUpgrading = true
         return status
     }
 

@@ -121,7 +121,7 @@ import WardSystem
             header: FileHeader(
                 protectionClass: .complete, fileID: [UInt8](repeating: number, count: 16),
                 directoryID: [UInt8](repeating: 0, count: 16)),
-            bytes: [UInt8](repeating: number, count: FileHeader.bytes))
+            bytes: [UInt8](repeating: number, count: FileHeader.bytes), format: .version1)
     }
 
     /// A page 0 with this header, and a record that begins with `record`.

@@ -64,7 +64,7 @@ struct TamperedVolume {
         (0..<count).map { UInt8(truncatingIfNeeded: $0 &* 7 &+ salt &* 31) | 1 }
     }
 
-    private static func fill(_ volume: CrashVolume, _ layout: PageLayout) throws {
+    static func fill(_ volume: CrashVolume, _ layout: PageLayout) throws {
         func file(
             _ name: String, _ content: [UInt8], _ protectionClass: ProtectionClass = .none,
             in parent: NodeID = 1

@@ -24,6 +24,7 @@ enum StatusText {
         }
         add("volume", Text.printable(status.volume))
         add("uuid", status.uuid)
+        if let format = format(status) { add("format", format) }
         add("since", status.since)
         add("passcode", passcode(status, style))
         if let kit = recovery(status.recoveryKit, volume: status.volume, style) {
@@ -65,6 +66,13 @@ enum StatusText {
             text += style.yellow("; not " + missing.map(words).joined(separator: ", "))
         }
         return text
+    }
+
+    /// The volume's format; nil where the daemon does not say.
+    private static func format(_ status: VolumeStatus) -> String? {
+        guard let format = status.format else { return nil }
+        return status.isUpgrading
+            ? "\(format), not all of it upgraded yet (ward upgrade --preview)" : "\(format)"
     }
 
     /// The failure of the check of the kernel; nil where it passed, or is still under way.

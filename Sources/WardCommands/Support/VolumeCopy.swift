@@ -160,15 +160,11 @@ struct VolumeCopy: ~Copyable {
         }
     }
 
-    /// The volume's format, by the root's directory record. It is right once `examine` has
-    /// authenticated that.
+    /// The format for which the new keybag vouches, by the root's own files. It is right once
+    /// `examine` has authenticated these. Between the formats it is the earlier one.
     var format: VolumeFormat {
-        let record = Path.joined(path, DirectoryRecord.linkName)
-        return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 256) { buffer in
-            let count = readlink(record, UnsafeMutableRawPointer(buffer.baseAddress!), buffer.count)
-            return DirectoryRecord.format(
-                ofRoot: String(decoding: buffer.prefix(max(0, count)), as: UTF8.self))
-        }
+        let standing = Volume.format(ofBackingPath: path)
+        return standing.isUpgrading ? .version1 : standing.format
     }
 
     /// Whether the file system stores no user attributes.

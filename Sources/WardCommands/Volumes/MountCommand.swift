@@ -96,6 +96,14 @@ struct MountCommand: ParsableCommand {
             StateText.isLocked(status.state)
             ? "locked: unlock with ward unlock \(place)" : StateText.name(status.state)
         console.confirm("\(Text.printable(status.mountpoint)): mounted, \(state)")
+        if let advice = upgradeAdvice(status) { console.note(advice) }
+    }
+
+    /// Advice to go on with an upgrade, with the command; nil where none has begun.
+    static func upgradeAdvice(_ status: VolumeStatus) -> String? {
+        guard status.isUpgrading else { return nil }
+        return "the volume is not all of format 2 yet: "
+            + "ward upgrade --preview \(Text.shellQuoted(status.volume)), once it is unmounted"
     }
 }
 

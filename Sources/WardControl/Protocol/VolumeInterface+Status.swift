@@ -50,6 +50,7 @@ extension VolumeInterface {
         # is erased, unless CancelErase or an unlock comes first. kernelCheck: whether the kernel drops
         # pages when it is told to, as each lock needs: checking, checked, failed or notChecked; only
         # with checked can the volume be unlocked. kernelCheckWhy: what failed, or why there was none.
+        # format: the volume's, 1 or 2. upgrading: structures of the format before it may be left.
         type VolumeStatus (
           uuid: string,
           volume: string,
@@ -87,7 +88,9 @@ extension VolumeInterface {
           locksAt: ?[]LockTrigger,
           eraseInSeconds: ?float,
           kernelCheck: ?string,
-          kernelCheckWhy: ?string
+          kernelCheckWhy: ?string,
+          format: ?int,
+          upgrading: ?bool
         )
 
 

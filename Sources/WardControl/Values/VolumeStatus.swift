@@ -78,6 +78,10 @@ public struct VolumeStatus: Equatable, Sendable {
         public var kernelCheck: String?
         /// The reason of `failed` and `notChecked`.
         public var kernelCheckWhy: String?
+        /// The volume's format, 1 or 2; nil where the daemon does not say.
+        public var format: Int?
+        /// Whether structures of the format before it may be left (`ward upgrade`).
+        public var isUpgrading = false
     }
 
     /// The state of the lock.
@@ -229,6 +233,8 @@ public struct VolumeStatus: Equatable, Sendable {
             ("eraseInSeconds", eraseInSeconds.map { .double($0) }),
             ("kernelCheck", mount.kernelCheck.map { .string($0) }),
             ("kernelCheckWhy", mount.kernelCheckWhy.map { .string($0) }),
+            ("format", mount.format.map { .int(Int64($0)) }),
+            ("upgrading", mount.format.map { _ in .bool(mount.isUpgrading) }),
         ])
     }
 
@@ -275,5 +281,7 @@ public struct VolumeStatus: Equatable, Sendable {
         eraseInSeconds = json["eraseInSeconds"]?.doubleValue
         mount.kernelCheck = json["kernelCheck"]?.stringValue
         mount.kernelCheckWhy = json["kernelCheckWhy"]?.stringValue
+        mount.format = json["format"]?.intValue
+        mount.isUpgrading = json["upgrading"]?.boolValue ?? false
     }
 }

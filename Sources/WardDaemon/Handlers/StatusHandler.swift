@@ -121,6 +121,9 @@ final class StatusHandler: Sendable {
         let standing = kernelCheck.standing
         status.kernelCheck = standing.word
         status.kernelCheckWhy = standing.why
+        let format = volume.standing
+        status.format = Int(format.format.rawValue)
+        status.isUpgrading = format.isUpgrading
         describeConnection(&status)
         status.sequence = counts.sequence
         return status

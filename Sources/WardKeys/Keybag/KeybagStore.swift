@@ -93,7 +93,11 @@ public final class KeybagStore: Sendable {
     public var volumePath: String { context.volumePath }
     public var stateDirectory: StateDirectory { context.directory }
     var identity: KeybagIdentity { published.withLock { $0.keybag.identity } }
-    public var parameters: VolumeParameters { identity.parameters }
+    public var parameters: VolumeParameters {
+        var parameters = identity.parameters
+        parameters.leastFormat = format
+        return parameters
+    }
     /// The public half of the class B pair, 32 bytes.
     public var classBPublicKey: [UInt8] { identity.classBPublicKey }
     public var hasPasscode: Bool { published.withLock { $0.keybag.passcodeSlot != nil } }

@@ -26,12 +26,12 @@ struct ClassBBinding: ~Copyable {
     }
 
     /// Derives the key that wraps a file key. The capsule's secret is in memory, or there is no
-    /// capsule.
+    /// capsule. `format`: that of the header with the file key.
     borrowing func wrappingKey(
         _ shared: borrowing SecretBytes, _ ephemeralPublic: [UInt8], _ classPublic: [UInt8],
-        capsuleID: [UInt8]
+        capsuleID: [UInt8], format: VolumeFormat
     ) throws(CryptoError) -> SecretBytes {
-        guard volumeSecret != nil else {
+        guard format >= .version2, volumeSecret != nil else {
             return try OnePassDiffieHellman.wrappingKey(
                 sharedSecret: shared, ephemeralPublicKey: ephemeralPublic,
                 classPublicKey: classPublic)
@@ -113,17 +113,20 @@ extension ClassKeyring {
             from: classAKey, info: "ward capsules", count: MLKEM768.seedBytes)
     }
 
-    func wrapForB(_ fileKey: borrowing SecretBytes) throws(KeyringError) -> WrappedKey {
+    func wrapForB(
+        _ fileKey: borrowing SecretBytes, format: VolumeFormat
+    ) throws(KeyringError) -> WrappedKey {
         guard let ephemeral = try? SecretBytes(random: 32) else { throw .outOfLockedMemory }
         let ephemeralPublic = X25519.publicKey(of: ephemeral)
         var result: WrappedKey?
         do {
             let shared = try X25519.sharedSecret(ephemeral, classBPublicKey)
             try state.withLock { state in
-                let capsuleID = state.binding.presentID
-                state.binding.isPresentUsed = true
+                let takesCapsule = format >= .version2
+                let capsuleID = takesCapsule ? state.binding.presentID : Capsule.noID
+                if takesCapsule { state.binding.isPresentUsed = true }
                 let key = try state.binding.wrappingKey(
-                    shared, ephemeralPublic, classBPublicKey, capsuleID: capsuleID)
+                    shared, ephemeralPublic, classBPublicKey, capsuleID: capsuleID, format: format)
                 result = WrappedKey(
                     ephemeralPublic + AESKeyWrap.wrap(fileKey, using: key), capsuleID: capsuleID)
             }
@@ -136,7 +139,7 @@ extension ClassKeyring {
     }
 
     func unwrapForB(
-        _ wrapped: UnsafeRawBufferPointer, _ capsule: Capsule?
+        _ wrapped: UnsafeRawBufferPointer, _ capsule: Capsule?, format: VolumeFormat
     ) throws(KeyringError) -> SecretBytes {
         guard wrapped.count == 72 else { throw .authenticationFailed }
         let ephemeralPublic = [UInt8](wrapped[0..<32])
@@ -148,7 +151,7 @@ extension ClassKeyring {
                 let shared = try X25519.sharedSecret(state.b!, ephemeralPublic)
                 let key = try state.binding.wrappingKey(
                     shared, ephemeralPublic, classBPublicKey,
-                    capsuleID: capsule?.id ?? Capsule.noID)
+                    capsuleID: capsule?.id ?? Capsule.noID, format: format)
                 result = try AESKeyWrap.unwrap(
                     UnsafeRawBufferPointer(rebasing: wrapped[32...]), using: key)
             }

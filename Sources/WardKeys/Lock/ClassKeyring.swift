@@ -174,21 +174,27 @@ public final class ClassKeyring: Sendable {
 
     /// Wraps a file key: RFC 3394 under the class key (40 bytes). For class B: ephemeral public key
     /// ‖ RFC 3394 under the one-pass Diffie-Hellman key (72 bytes); this needs no class key and
-    /// works in every state.
+    /// works in every state. `format`: that of the header that gets the key. Class B's keys of
+    /// format 2 need `bindClassB`.
     public func wrap(
-        _ fileKey: borrowing SecretBytes, for protectionClass: ProtectionClass
+        _ fileKey: borrowing SecretBytes, for protectionClass: ProtectionClass,
+        format: VolumeFormat = .version2
     ) throws(KeyringError) -> WrappedKey {
-        if protectionClass == .completeUnlessOpen { return try wrapForB(fileKey) }
+        if protectionClass == .completeUnlessOpen {
+            return try wrapForB(fileKey, format: format)
+        }
         return WrappedKey(try withKey(of: protectionClass) { AESKeyWrap.wrap(fileKey, using: $0) })
     }
 
     /// Unwraps a key that `wrap` made. `capsule`: the one that the key's header names, if it names
-    /// one.
+    /// one. `format`: that of the header.
     public func unwrap(
         _ wrapped: UnsafeRawBufferPointer, for protectionClass: ProtectionClass,
-        capsule: Capsule? = nil
+        capsule: Capsule? = nil, format: VolumeFormat = .version2
     ) throws(KeyringError) -> SecretBytes {
-        if protectionClass == .completeUnlessOpen { return try unwrapForB(wrapped, capsule) }
+        if protectionClass == .completeUnlessOpen {
+            return try unwrapForB(wrapped, capsule, format: format)
+        }
         guard wrapped.count == 40 else { throw .authenticationFailed }
         var fileKey: SecretBytes?
         var failure: CryptoError?

@@ -156,7 +156,8 @@ extension Volume {
             else { return false }
             let key = try loadKey(file, content.context)
             do throws(KeyringError) {
-                let wrapped = try keyring.wrap(key, for: wanted)
+                let wrapped = try keyring.wrap(
+                    key, for: wanted, format: file.headers.stored?.format ?? keys.format)
                 header.wrappedKey = wrapped.bytes
                 header.capsuleID = wrapped.capsuleID
             } catch {

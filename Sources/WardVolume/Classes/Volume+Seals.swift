@@ -12,6 +12,8 @@ extension Volume {
     /// memory. Reports a class that is weaker than its directory's, with no right seal.
     func judgement(of file: OpenFile, in directory: DirectoryState) -> ClassSeals.Judgement {
         let own = file.protectionClass
+        // The upgrade takes the class of a header of format 1 over, and seals it.
+        if let stored = file.headers.stored, stored.format == .version1 { return .right }
         // An empty file without a header has the class that its directory had when it was opened.
         let judgement =
             file.header.map { seals.judge($0, in: directory.protectionClass) }
@@ -71,7 +73,7 @@ extension Volume {
     /// Writes the header of a file whose class counts, with its seal. Content and times stay.
     private func writeSeal(_ access: borrowing FileWriteAccess) throws(Errno) {
         let file = access.file
-        guard let header = file.header, !seals.isRight(header) else { return }
+        guard let header = file.headers.bound, !seals.isRight(header) else { return }
         let before = try storage.fstat(file.descriptor)
         try rewriteHeader(access, header)
         try storage.setTimes(
@@ -80,13 +82,14 @@ extension Volume {
     }
 
     /// Writes another header of the same key, of a file with content or without. The times move.
+    /// `format`: nil for that of the present header.
     func rewriteHeader(
-        _ access: borrowing FileWriteAccess, _ header: FileHeader
+        _ access: borrowing FileWriteAccess, _ header: FileHeader, format: VolumeFormat? = nil
     ) throws(Errno) {
         let file = access.file
-        if file.sizeBytes > 0 { return try replaceHeader(access, header) }
+        if file.sizeBytes > 0 { return try replaceHeader(access, header, format: format) }
         let old = file.headers.stored
-        access.headers.put(storedHeader(header, of: file))
+        access.headers.put(storedHeader(header, of: file, format: format))
         do throws(Errno) {
             try writeKeylessPage(access)
         } catch {
@@ -108,16 +111,27 @@ extension Volume {
         return sweep.run()
     }
 
-    /// Gives the directories their seals that were judged since the last call.
-    func sealDirectories(_ context: WorkerContext) {
-        guard !backing.unsealed.areNone else { return }
+    /// Gives the directories their seals that were judged since the last call. Throws the first
+    /// error; the directories wait for the next call then.
+    package func sealDirectories() throws(Errno) {
+        guard !backing.unsealed.areNone, !isReadOnly else { return }
         let nodes = backing.unsealed.take()
         defer { for node in nodes { self.nodes.table.release(node, lookups: 1) } }
-        if isReadOnly { return }
-        for node in nodes { try? sealRecord(of: node, context) }
+        var failure: Errno?
+        for node in nodes {
+            do throws(Errno) {
+                try sealRecord(of: node)
+            } catch {
+                // A directory that was removed needs none.
+                guard node.link != nil || node === root else { continue }
+                failure = failure ?? error
+                backing.unsealed.note(node) { self.nodes.table.retain($0) }
+            }
+        }
+        if let failure { throw failure }
     }
 
-    private func sealRecord(of node: Node, _ context: WorkerContext) throws(Errno) {
+    private func sealRecord(of node: Node) throws(Errno) {
         let state = try backing.directoryState(of: node)
         try names.withRecordFixed(of: state) { () throws(Errno) in
             let directory = try backing.directoryDescriptor(of: node)
@@ -174,7 +188,7 @@ struct SealSweep {
     /// Returns false if it was stopped.
     func run() -> Bool {
         visit(volume.nodes.root)
-        volume.sealDirectories(context)
+        try? volume.sealDirectories()
         return !shouldStop()
     }
 
@@ -183,7 +197,7 @@ struct SealSweep {
         guard let state = try? volume.backing.directoryState(of: directory),
             let descriptor = try? volume.backing.directoryDescriptor(of: directory)
         else { return }
-        volume.sealDirectories(context)
+        try? volume.sealDirectories()
         var stored: [[CChar]] = []
         try? volume.storage.list(descriptor.rawValue) { entry in
             guard entry.type != UInt8(DT_LNK), volume.keys.names.isOurs(entry.name, in: state)
@@ -224,8 +238,9 @@ struct SealSweep {
                 directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
         else { return false }
         defer { volume.storage.close(file) }
-        guard let header = try? volume.backing.header(of: file) else { return false }
-        return !volume.seals.isRight(header)
+        guard let found = try? volume.backing.header(of: file) else { return false }
+        // The upgrade seals headers of format 1.
+        return found.format >= .version2 && !volume.seals.isRight(found.header)
     }
 
     /// Leaves the store to programs for a while.

@@ -12,10 +12,11 @@ extension Volume {
         _ access: borrowing FileWriteAccess, _ content: borrowing ContentAccess
     ) throws(Errno) {
         let file = access.file
+        let format = file.headers.stored?.format ?? keys.format
         let key = try SecretBytes(random: 32)
         let wrapped: WrappedKey
         do throws(KeyringError) {
-            wrapped = try gate.keyring.wrap(key, for: file.protectionClass)
+            wrapped = try gate.keyring.wrap(key, for: file.protectionClass, format: format)
         } catch {
             throw error == .unavailable ? .notPermitted : .noMemory
         }
@@ -34,21 +35,28 @@ extension Volume {
         file.node.protectionClass = file.protectionClass
     }
 
-    /// The header of an open file as it is stored, with the seal that its class may have.
-    func storedHeader(_ header: FileHeader, of file: OpenFile) -> StoredHeader {
-        storedHeader(seals.sealed(header, replacing: file.header, file.notes.seal.value))
+    /// The header of an open file as it is stored, with the seal that its class may have. `format`:
+    /// nil for that of the header it replaces, else the volume's. A header of format 1 stays one
+    /// until the upgrade carries the file over: that knows all of its directories.
+    func storedHeader(
+        _ header: FileHeader, of file: OpenFile, format: VolumeFormat? = nil
+    ) -> StoredHeader {
+        let format = format ?? file.headers.stored?.format ?? keys.format
+        guard format >= .version2 else { return storedHeader(header, format) }
+        return storedHeader(
+            seals.sealed(header, replacing: file.header, file.notes.seal.value), format)
     }
 
     /// The header as it is stored, with the seal that it has.
-    func storedHeader(_ header: FileHeader) -> StoredHeader {
+    func storedHeader(_ header: FileHeader, _ format: VolumeFormat) -> StoredHeader {
         StoredHeader(
-            header: header, bytes: headerBytes(header),
+            header: header, bytes: headerBytes(header, format), format: format,
             capsule: gate.capsules?.known(header.capsuleID))
     }
 
-    func headerBytes(_ header: FileHeader) -> [UInt8] {
+    func headerBytes(_ header: FileHeader, _ format: VolumeFormat) -> [UInt8] {
         [UInt8](unsafeUninitializedCapacity: FileHeader.bytes) { out, count in
-            header.write(to: out.baseAddress!, macKey: keys.headers, format: keys.format)
+            header.write(to: out.baseAddress!, macKey: keys.headers, format: format)
             count = FileHeader.bytes
         }
     }
@@ -166,14 +174,15 @@ extension Volume {
 
     /// Writes page 0 again with another header and the same record. The file has data. Throws `EIO`
     /// if page 0 is not as this file wrote it. `isProven`: the file's key opened the record, so any
-    /// header may be there.
+    /// header may be there. `format`: nil for that of the present header.
     func replaceHeader(
-        _ access: borrowing FileWriteAccess, _ header: FileHeader, isProven: Bool = false
+        _ access: borrowing FileWriteAccess, _ header: FileHeader, isProven: Bool = false,
+        format: VolumeFormat? = nil
     ) throws(Errno) {
         let file = access.file
         guard file.isWritable else { throw .readOnlyFileSystem }
         settle(file)
-        let new = storedHeader(header, of: file)
+        let new = storedHeader(header, of: file, format: format)
         try withTemporaryPage { page throws(Errno) in
             try readPage(file, 0, to: page)
             // This header on the record of another key would make that record unreadable.

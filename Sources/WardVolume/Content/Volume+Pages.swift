@@ -107,9 +107,11 @@ extension Volume {
         }
         do throws(KeyringError) {
             var key: SecretBytes?
+            let stored = file.headers.stored
             try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
                 key = try gate.keyring.unwrap(
-                    bytes, for: header.protectionClass, capsule: file.headers.stored?.capsule)
+                    bytes, for: header.protectionClass, capsule: stored?.capsule,
+                    format: stored?.format ?? keys.format)
             }
             return key.take()!
         } catch .unavailable {

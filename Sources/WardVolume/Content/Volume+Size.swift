@@ -63,7 +63,7 @@ extension Volume {
             access.extent.emptied()
             access.extent.cut()
             // Without a list of places, the header's directory has all names.
-            if bindsPlaces, let header = file.header {
+            if bindsPlaces, let header = file.headers.bound {
                 access.headers.moved(to: header.directoryID)
             }
             access.headers.put(nil)

@@ -102,9 +102,10 @@ final class Durability: Sendable {
     /// While a backup holds the epoch, it syncs only.
     ///
     /// - `closing`: marks the volume clean, and ends a held epoch.
+    /// - `endsUpgrade`: the state record says that no structure of format 1 is left.
     /// - `awaitWrites`: waits until no request and no page of an earlier epoch is under way.
     func advance(
-        closing: Bool, awaitWrites: (_ before: UInt32) -> Void
+        closing: Bool, endsUpgrade: Bool = false, awaitWrites: (_ before: UInt32) -> Void
     ) throws(Errno) {
         try pointLock.withLock { () throws(Errno) in
             if !closing, dirt.isEpochHeld {
@@ -133,10 +134,11 @@ final class Durability: Sendable {
                 namesDurable.store(now, ordering: .releasing)
                 try VolumeRoot.writeState(
                     VolumeStateRecord(
-                        format: keys.format, isInUse: !closing, epoch: now,
-                        doubtful: doubt.intervals),
+                        format: keys.format, isUpgrading: keys.readsVersion1 && !endsUpgrade,
+                        isInUse: !closing, epoch: now, doubtful: doubt.intervals),
                     store.root, keys, store.storage)
                 recorded.store(now, ordering: .releasing)
+                if endsUpgrade { keys.endVersion1() }
             }
         }
     }

@@ -112,7 +112,7 @@ extension Volume {
 
     /// Waits for requests that began before the epoch `now`, and for pages that were accepted at a
     /// lock before it. `close` has waited for these pages already, for a limited time.
-    private func awaitWrites(before now: UInt32, closing: Bool) {
+    func awaitWrites(before now: UInt32, closing: Bool) {
         while gate.contexts.areWriting(before: now) { usleep(50) }
         if !closing { awaitStores(before: now) }
     }

@@ -64,8 +64,7 @@ package struct FileSalvage: Sendable {
             var reason = "its end is damaged"
             var header: FileHeader?
             do throws(FormatError) {
-                header = try FileHeader(
-                    reading: page, macKey: volume.keys.headers, format: volume.keys.format)
+                header = try volume.keys.header(reading: page)
             } catch {
                 if error.code == .newerVersion { return .newer(error.description) }
                 reason = "its header is damaged"
@@ -73,9 +72,10 @@ package struct FileSalvage: Sendable {
             let headerIsBad = header == nil
             let directory = parent.directory ?? volume.root.directory!
             guard
-                let (found, isProven) = try headerThatOpens(header, page, directory.id, context)
+                let candidate = try headerThatOpens(header, page, directory.id, context)
             else { return hasAllClasses && headerIsBad ? .lost(reason) : .locked }
-            if found.isSparse, !isProven {
+            let found = candidate.header
+            if found.isSparse, !candidate.isProven {
                 reason += "; whether pages without data are holes or were wiped can't be told"
             }
             // From here on `file` owns the descriptor, and closes it.
@@ -84,7 +84,8 @@ package struct FileSalvage: Sendable {
                 backing: BackingFile(volume.storage, descriptor, isWritable: isWritable),
                 protectionClass: found.protectionClass,
                 FileBeginning(
-                    headers: FileHeaderState(directoryID: directory.id, volume.storedHeader(found)),
+                    headers: FileHeaderState(
+                        directoryID: directory.id, volume.storedHeader(found, candidate.format)),
                     extent: .salvaged, seal: volume.seals.unjudged))
             isHandedOver = true
             volume.nodes.open.examined.withLock { $0[ObjectIdentifier(file)] = file }
@@ -122,8 +123,14 @@ package struct FileSalvage: Sendable {
         ProtectionClass.allCases.allSatisfy { volume.gate.classes.state(of: $0) == .open }
     }
 
+    private struct Candidate {
+        let header: FileHeader
+        let format: VolumeFormat
+        /// It has only what ward wrote.
+        let isProven: Bool
+    }
+
     /// Returns the header, or a header from its remains, if the class key opens its wrapped key.
-    /// `isProven`: it has only what ward wrote.
     ///
     /// The keybag holds class B's public key in clear. A program that can write to the backing
     /// store can wrap its own key with it, and seal any content under that. So for class B the
@@ -131,32 +138,40 @@ package struct FileSalvage: Sendable {
     private func headerThatOpens(
         _ header: FileHeader?, _ page: UnsafeRawPointer, _ parentID: [UInt8],
         _ context: WorkerContext
-    ) throws(Errno) -> (header: FileHeader, isProven: Bool)? {
-        let candidates =
-            header.map { [($0, true)] }
-            ?? ProtectionClass.allCases.map { remains(page, $0, parentID) }
-        for (candidate, isProven) in candidates
-        where !candidate.wrappedKey.isEmpty
-            && (isProven || candidate.protectionClass != .completeUnlessOpen)
+    ) throws(Errno) -> Candidate? {
+        var candidates: [Candidate] = []
+        if let header {
+            let format = volume.keys.headerFormat(page)
+            candidates = [Candidate(header: header, format: format, isProven: true)]
+        } else {
+            for format in volume.keys.readsVersion1 ? VolumeFormat.allCases : [volume.keys.format] {
+                candidates += ProtectionClass.allCases.map { remains(page, $0, format, parentID) }
+            }
+        }
+        for candidate in candidates
+        where !candidate.header.wrappedKey.isEmpty
+            && (candidate.isProven || candidate.header.protectionClass != .completeUnlessOpen)
         {
-            let capsule = volume.gate.capsules?.fetch(candidate.capsuleID)
+            let capsule = volume.gate.capsules?.fetch(candidate.header.capsuleID)
             let opens = try context.withContent { content throws(Errno) in
                 try classKeyOpens(candidate, capsule, content)
             }
-            if opens { return (candidate, isProven) }
+            if opens { return candidate }
         }
         return nil
     }
 
     /// Whether the class key is there and opens the header's wrapped key.
     private func classKeyOpens(
-        _ header: FileHeader, _ capsule: Capsule?, _ content: borrowing ContentAccess
+        _ candidate: Candidate, _ capsule: Capsule?, _ content: borrowing ContentAccess
     ) throws(Errno) -> Bool {
+        let header = candidate.header
         guard volume.gate.classes.state(of: header.protectionClass) == .open else { return false }
         do throws(KeyringError) {
             try header.wrappedKey.withUnsafeBytesTyped { bytes throws(KeyringError) in
                 _ = try volume.keyring.unwrap(
-                    bytes, for: header.protectionClass, capsule: capsule)
+                    bytes, for: header.protectionClass, capsule: capsule,
+                    format: candidate.format)
             }
             return true
         } catch {
@@ -169,17 +184,18 @@ package struct FileSalvage: Sendable {
     /// possible originals: constants are known, and the few flags and directories are tried. Where
     /// most of the code is right, so is the header.
     private func remains(
-        _ page: UnsafeRawPointer, _ protectionClass: ProtectionClass, _ parentID: [UInt8]
-    ) -> (FileHeader, Bool) {
+        _ page: UnsafeRawPointer, _ protectionClass: ProtectionClass, _ format: VolumeFormat,
+        _ parentID: [UInt8]
+    ) -> Candidate {
         let bytes = UnsafeRawBufferPointer(start: page, count: FileHeader.bytes)
         let keyBytes = protectionClass == .completeUnlessOpen ? 72 : 40
         let read = FileHeader(
             protectionClass: protectionClass, isSparse: bytes[13] & 1 != 0,
             fileID: [UInt8](bytes[16..<32]), directoryID: [UInt8](bytes[32..<48]),
             wrappedKey: [UInt8](bytes[48..<48 + keyBytes]),
-            capsuleID: protectionClass == .completeUnlessOpen && volume.bindsPlaces
+            capsuleID: protectionClass == .completeUnlessOpen && format >= .version2
                 ? [UInt8](bytes[FileHeader.capsuleOffset..<FileHeader.capsuleEnd]) : Capsule.noID,
-            seal: volume.seals.areUsed
+            seal: format >= .version2
                 ? [UInt8](bytes[FileHeader.sealOffset..<FileSalvage.codeOffset])
                 : ClassSeal.noFileSeal)
         for isSparse in [read.isSparse, !read.isSparse] {
@@ -187,13 +203,15 @@ package struct FileSalvage: Sendable {
                 var candidate = read
                 candidate.isSparse = isSparse
                 candidate.directoryID = directoryID
-                let right = zip(volume.headerBytes(candidate), bytes).dropFirst(
+                let right = zip(volume.headerBytes(candidate, format), bytes).dropFirst(
                     FileSalvage.codeOffset
                 ).count { $0 == $1 }
-                if right >= FileSalvage.rightCodeBytes { return (candidate, true) }
+                if right >= FileSalvage.rightCodeBytes {
+                    return Candidate(header: candidate, format: format, isProven: true)
+                }
             }
         }
-        return (read, false)
+        return Candidate(header: read, format: format, isProven: false)
     }
 
     /// The bytes that must be right, of 32 in a header's authentication code: 192 bits can't be

@@ -57,9 +57,7 @@ extension Volume {
     package func directoryRecord(
         _ target: [UInt8], parentID: [UInt8]
     ) throws(FormatError) -> DirectoryRecord {
-        try DirectoryRecord(
-            linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records,
-            parentID: keys.parentID(parentID))
+        try keys.directoryRecord(String(decoding: target, as: UTF8.self), parentID: parentID)
     }
 
     /// Returns the header of a file by its stored name; nil where none authenticates.
@@ -72,7 +70,13 @@ extension Volume {
         let file = try storage.openat(
             directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
         defer { storage.close(file) }
-        return try backing.header(of: file)
+        return try backing.header(of: file)?.header
+    }
+
+    /// Returns the header of an open backing file that binds it to directories; nil where none
+    /// authenticates, and for one of format 1.
+    func boundHeader(_ file: Int32) throws(Errno) -> FileHeader? {
+        try backing.header(of: file).flatMap { $0.format >= .version2 ? $0.header : nil }
     }
 
     /// Returns the ID of the directory where a file belongs, if that is another one than
@@ -80,8 +84,15 @@ extension Volume {
     package func home(
         ofFile stored: [CChar], in directory: Int32, _ directoryID: [UInt8]
     ) throws(Errno) -> [UInt8]? {
-        guard bindsPlaces, let header = try header(directory, stored) else { return nil }
-        if header.directoryID == directoryID { return nil }
+        guard bindsPlaces,
+            try storage.fstatat(directory, stored).st_mode & S_IFMT == S_IFREG
+        else { return nil }
+        let file = try storage.openat(
+            directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { storage.close(file) }
+        guard let header = try boundHeader(file), header.directoryID != directoryID else {
+            return nil
+        }
         let places = try stored.withUnsafeBufferPointer { name throws(Errno) in
             try self.places(of: header, .name(name.baseAddress!, in: directory))?.directoryIDs ?? []
         }
@@ -116,8 +127,7 @@ extension Volume {
         guard name.hasPrefix("user.w.") || name.hasPrefix("trusted.w.") else { return true }
         guard let owner else { return false }
         do throws(CryptoError) {
-            _ = try keys.attributes.open(
-                value, associatedData: owner + Array(name.utf8))
+            _ = try keys.openAttributeBytes(value, owner, name)
             return true
         } catch {
             if error == .outOfLockedMemory { throw .noMemory }

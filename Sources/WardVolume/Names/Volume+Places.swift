@@ -134,7 +134,7 @@ extension Volume {
     ) throws(Errno) -> Bool {
         if let file = node.file {
             return try file.withReadLock { () throws(Errno) in
-                guard let header = file.header else { return true }
+                guard let header = file.headers.bound else { return true }
                 return try belongs(header, in: directoryID, .descriptor(file.descriptor))
             }
         }
@@ -144,7 +144,7 @@ extension Volume {
         try backing.require(descriptor, node)
         // Without a header there is nothing to belong elsewhere: the file is empty, or does not
         // open.
-        guard let header = try backing.header(of: descriptor) else { return true }
+        guard let header = try boundHeader(descriptor) else { return true }
         return try belongs(header, in: directoryID, .descriptor(descriptor))
     }
 
@@ -190,7 +190,7 @@ extension Volume {
 
     /// Gives a file the list of places that it had before a change of names that failed.
     func putBack(_ directoryIDs: [[UInt8]], of file: OpenFile) {
-        guard let header = file.header else { return }
+        guard let header = file.headers.bound else { return }
         if let places = FilePlaces(directoryIDs: directoryIDs) {
             try? put(places, of: header, file.descriptor)
         } else {
@@ -198,7 +198,7 @@ extension Volume {
         }
     }
 
-    private func put(
+    func put(
         _ places: FilePlaces, of header: FileHeader, _ descriptor: Int32
     ) throws(Errno) {
         let value = places.serialized(fileID: header.fileID, macKey: keys.places)
@@ -211,7 +211,7 @@ extension Volume {
     /// longer harms nothing, so errors are left, and so is a store that does not keep the order.
     /// The caller has write access.
     func forgetPlace(of file: OpenFile, in directoryID: [UInt8]) {
-        guard store.traits.keepsOrder, let header = file.header,
+        guard store.traits.keepsOrder, let header = file.headers.bound,
             // The entry of the header's own directory counts while that header is not durable.
             header.directoryID != directoryID,
             var left = try? places(of: header, .descriptor(file.descriptor))?.directoryIDs,
@@ -257,7 +257,7 @@ extension Volume {
     ) throws(Errno) {
         let file = access.file
         let before = try storage.fstat(file.descriptor)
-        guard file.isWritable, before.st_nlink == 1, var header = file.header,
+        guard file.isWritable, before.st_nlink == 1, var header = file.headers.bound,
             let places = FilePlaces(directoryIDs: [directoryID])
         else { return }
         let known = try self.places(of: header, .descriptor(file.descriptor))

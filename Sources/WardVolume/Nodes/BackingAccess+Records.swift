@@ -60,8 +60,9 @@ extension BackingAccess {
         return (try? found.get()) != nil
     }
 
+    /// `isBound`: only of the format that is written.
     private func record(
-        named name: String, _ descriptor: Int32, _ parentID: [UInt8]
+        named name: String, _ descriptor: Int32, _ parentID: [UInt8], isBound: Bool = false
     ) throws(Errno) -> Result<DirectoryRecord, FormatError> {
         var target = [UInt8](repeating: 0, count: 256)
         do throws(Errno) {
@@ -73,10 +74,36 @@ extension BackingAccess {
             return .failure(FormatError(.notRecognised, "the directory has no record"))
         }
         return Result { () throws(FormatError) in
-            try DirectoryRecord(
-                linkTarget: String(decoding: target, as: UTF8.self), macKey: keys.records,
-                parentID: keys.parentID(parentID))
+            let target = String(decoding: target, as: UTF8.self)
+            return isBound
+                ? try keys.boundRecord(target, parentID: parentID)
+                : try keys.directoryRecord(target, parentID: parentID)
         }
+    }
+
+    /// Whether the first record is valid, and of the format that is written.
+    func isFirstRecordBound(
+        _ descriptor: Int32, parentID: [UInt8]
+    ) throws(Errno) -> Bool {
+        let found = try record(
+            named: DirectoryRecord.linkName, descriptor, parentID, isBound: true)
+        return (try? found.get()) != nil
+    }
+
+    /// Replaces a directory's record of format 1. Returns whether it had one. `recordLock` and
+    /// `directoryMoves`, shared, are held.
+    func carryOverRecord(
+        of node: Node, _ state: DirectoryState, _ descriptor: Int32
+    ) throws(Errno) -> Bool {
+        if try isFirstRecordBound(descriptor, parentID: try parentID(of: node)) { return false }
+        _ = try stageAndPlace(
+            DirectoryRecord(
+                directoryID: state.id, protectionClass: state.protectionClass,
+                isSynchronised: state.isMarked),
+            of: node, in: descriptor, .chosen, beforePlacing: {})
+        // A record that an interrupted move left is of no use any more.
+        try? storage.unlinkat(descriptor, DirectoryRecord.nextLinkName, 0)
+        return true
     }
 
     /// Whether an open directory has a record for the place of its node, the second one of a move

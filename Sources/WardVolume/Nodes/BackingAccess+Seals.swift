@@ -44,6 +44,9 @@ extension BackingAccess {
             // The record may have been replaced since it was read.
             state.protectionClass = record.protectionClass.stronger(state.protectionClass)
             if record.isSynchronised { state.isMarked = true }
+        } else if keys.readsVersion1, try isOfVersion1(node, record, descriptor, parentID) {
+            // The upgrade takes the class over, and seals it. The root's record is new already.
+            if node === root { unsealed.note(node) { nodes.table.retain($0) } }
         } else if let made = seals.classMade(state.id) {
             // The parent's class may have been another person's when it was inherited.
             state.protectionClass =
@@ -59,6 +62,14 @@ extension BackingAccess {
             reportUnsealed(node, record, before, counts)
         }
         state.isJudged.value = true
+    }
+
+    /// Whether an upgrade has not carried over a directory's record yet, or a moment ago.
+    private func isOfVersion1(
+        _ node: Node, _ record: DirectoryRecord, _ descriptor: Int32, _ parentID: [UInt8]
+    ) throws(Errno) -> Bool {
+        if node === root { return !record.hasSeal }
+        return try !isFirstRecordBound(descriptor, parentID: parentID)
     }
 
     /// The directory without a look at its state. A directory that lost its name is reached by the
@@ -110,17 +121,21 @@ extension BackingAccess {
         if type == S_IFDIR {
             return try? record(in: opened, parentID: directoryID).get().protectionClass
         }
-        return try? header(of: opened)?.protectionClass
+        return try? header(of: opened)?.header.protectionClass
     }
 
-    /// Returns the header of an open backing file; nil where none authenticates.
-    func header(of file: Int32) throws(Errno) -> FileHeader? {
+    /// Returns the header of an open backing file, and its format; nil where none authenticates.
+    func header(
+        of file: Int32
+    ) throws(Errno) -> (header: FileHeader, format: VolumeFormat)? {
         try withUnsafeTemporaryAllocation(byteCount: FileHeader.bytes, alignment: 8) {
             page throws(Errno) in
-            let got = try storage.pread(file, page.baseAddress!, FileHeader.bytes, at: 0)
-            guard got == FileHeader.bytes else { return nil }
-            return try? FileHeader(
-                reading: page.baseAddress!, macKey: keys.headers, format: keys.format)
+            let bytes = page.baseAddress!
+            let got = try storage.pread(file, bytes, FileHeader.bytes, at: 0)
+            guard got == FileHeader.bytes, let header = try? keys.header(reading: bytes) else {
+                return nil
+            }
+            return (header, keys.headerFormat(bytes))
         }
     }
 

@@ -6,6 +6,9 @@ struct StoredHeader {
     var header: FileHeader
     /// The header's 256 bytes.
     var bytes: [UInt8]
+    /// The header's format. Format 1 in a volume of format 2: an upgrade has not carried the file
+    /// over yet, and it belongs in every directory.
+    var format: VolumeFormat
     /// The capsule that the header names. Nil where it names none, or its file can't be read.
     var capsule: Capsule?
 }
@@ -29,6 +32,11 @@ struct FileHeaderState {
     init(directoryID: [UInt8], _ stored: StoredHeader? = nil) {
         self.directoryID = directoryID
         self.stored = stored
+    }
+
+    /// The header where it binds the file to directories; nil for one of format 1.
+    var bound: FileHeader? {
+        stored.flatMap { $0.format >= .version2 ? $0.header : nil }
     }
 
     /// The file has a name in this directory now.

@@ -168,15 +168,17 @@ extension Volume {
         }
         let header: FileHeader
         do throws(FormatError) {
-            header = try FileHeader(reading: buffer, macKey: keys.headers, format: keys.format)
+            header = try keys.header(reading: buffer)
         } catch {
             throw refuse(node, error.description)
         }
-        try requirePlaces(of: node, header, descriptor)
+        let format = keys.headerFormat(buffer)
+        if format >= .version2 { try requirePlaces(of: node, header, descriptor) }
         let bytes = [UInt8](UnsafeRawBufferPointer(start: buffer, count: FileHeader.bytes))
         beginning.headers.put(
             StoredHeader(
-                header: header, bytes: bytes, capsule: gate.capsules?.fetch(header.capsuleID)))
+                header: header, bytes: bytes, format: format,
+                capsule: gate.capsules?.fetch(header.capsuleID)))
         if header.wrappedKey.isEmpty {
             if backingBytes >= 2 * pageBytes { beginning.syncState.foreignPagesCut() }
             return beginEmpty(&beginning, node, hasTail: backingBytes != pageBytes)

@@ -117,7 +117,8 @@ extension Volume {
             if !store.traits.keepsOrder {
                 durability.unsynced.movedFiles.note(file.node.inode, by: context)
             }
-            let before = try file.header.flatMap { header throws(Errno) in
+            // A header of format 1 belongs everywhere.
+            let before = try file.headers.bound.flatMap { header throws(Errno) in
                 try permit(
                     header, in: target.id, keeping: keepsOthers ? nil : leaving?.id ?? target.id,
                     file)
@@ -160,8 +161,13 @@ extension BackingAccess {
             try storage.renameat(moved, next, moved, DirectoryRecord.linkName, flags: 0)
         }
         try? storage.unlinkat(moved, next, 0)
-        // A class that nothing vouches for gets no seal by a move.
-        if seals.isRight(record, parentID: from.id) {
+        // A class that nothing vouches for gets no seal by a move. An upgrade takes over those of
+        // format 1.
+        var isOfVersion1 = false
+        if keys.readsVersion1 {
+            isOfVersion1 = try !isFirstRecordBound(moved, parentID: from.id)
+        }
+        if isOfVersion1 || seals.isRight(record, parentID: from.id) {
             record = seals.sealed(record, parentID: to.state.id, .read)
         } else {
             record.seal = ClassSeal.noDirectorySeal

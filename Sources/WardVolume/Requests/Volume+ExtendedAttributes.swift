@@ -365,7 +365,7 @@ extension Volume {
 
     /// The owner ID for attributes of symbolic links, FIFOs, sockets and devices, which have no ID
     /// of their own.
-    private static let noOwnerID = [UInt8](repeating: 0, count: 16)
+    static let noOwnerID = [UInt8](repeating: 0, count: 16)
 
     /// The ID that a node's attributes are bound to; nil if it has none yet.
     private func ownerID(of node: Node, _ context: WorkerContext) throws(Errno) -> [UInt8]? {
@@ -477,10 +477,7 @@ extension VolumeKeys {
     package func openAttribute(
         _ sealed: [UInt8], _ owner: [UInt8], _ stored: String
     ) -> (name: [UInt8], value: [UInt8])? {
-        guard
-            let plain = try? attributes.open(
-                sealed, associatedData: owner + Array(stored.utf8))
-        else { return nil }
+        guard let plain = try? openAttributeBytes(sealed, owner, stored) else { return nil }
         return plain.withUnsafeBytes { bytes in
             guard bytes.count >= 2 else { return nil }
             let count = Int(bytes[0]) | Int(bytes[1]) << 8

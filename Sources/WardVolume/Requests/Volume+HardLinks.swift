@@ -94,7 +94,7 @@ extension Volume {
             defer { release(file, context) }
             let isHome = file.withReadLock {
                 file.headers.directoryID == name.state.id
-                    && (file.header?.directoryID ?? name.state.id) == name.state.id
+                    && (file.headers.bound?.directoryID ?? name.state.id) == name.state.id
             }
             if isHome { return try body() }
             try withFilePlace(file, name.state, leaving: nil, context, body)

@@ -20,11 +20,16 @@ struct LinkCompanions {
 // that it was made in. In another one it needs a permit (`LinkPermit`).
 extension Volume {
     /// Returns the content of a stored link in a directory, and the ID of the directory that it was
-    /// made in. Nil if it does not authenticate here. Throws where its permit can't be read now.
+    /// made in. Nil if it does not authenticate here. Throws where its permit can't be read now. A
+    /// link of format 1 authenticates everywhere.
     func linkContent(
         _ stored: [UInt8], in directoryID: [UInt8], _ directory: Int32
     ) throws(Errno) -> (content: LinkContent, origin: [UInt8])? {
-        if let content = linkContent(stored, origin: directoryID) { return (content, directoryID) }
+        if let content = linkContent(stored, origin: directoryID)
+            ?? keys.version1?.content(of: stored)
+        {
+            return (content, directoryID)
+        }
         let target: [UInt8]
         do throws(Errno) {
             target = try storedLink(directory, LinkPermit.name(of: stored))

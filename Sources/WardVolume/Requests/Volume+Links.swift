@@ -47,12 +47,10 @@ struct LongTarget: Equatable {
 extension Volume {
     /// Longest target, in bytes, whose encryption fits into the 4,095 bytes of a link of the
     /// backing store.
-    var longestShortTarget: Int { 4095 * 3 / 4 - keys.links.overheadBytes }
+    var longestShortTarget: Int { keys.links.longestShortTarget }
     /// Bytes of a stored link that names a file of `ward.links`: the mark, and base64url. Base64url
     /// itself never has this length.
-    var longLinkBytes: Int {
-        1 + (LongTarget.plainBytes + keys.links.overheadBytes) * 4 / 3
-    }
+    var longLinkBytes: Int { keys.links.longLinkBytes }
     /// The kernel's limit in bytes: `PATH_MAX` without its zero.
     static let longestLinkTarget = 4095
     /// The directory of long targets, in the root of the backing directory.
@@ -87,6 +85,7 @@ extension Volume {
             // The permit may be gone with the name. The kernel looks the path up again.
             guard let kept = node.kept,
                 let content = linkContent(stored, origin: kept.directory.id)
+                    ?? keys.version1?.content(of: stored)
             else { throw .staleNFSFileHandle }
             return content
         }
@@ -127,24 +126,7 @@ extension Volume {
     /// Returns the content of a stored link; nil if it does not authenticate. `origin`: the ID of
     /// the directory that it was made in; empty in format 1.
     func linkContent(_ stored: [UInt8], origin: [UInt8]) -> LinkContent? {
-        if stored.first == LongTarget.mark {
-            guard stored.count == longLinkBytes,
-                let sealed = Base64URL.decode(String(decoding: stored.dropFirst(), as: UTF8.self))
-            else { return nil }
-            return openLinkTarget(sealed, associatedData: LongTarget.associatedData + origin)
-                .flatMap { LongTarget(plain: $0, above: longestShortTarget) }
-                .map(LinkContent.long)
-        }
-        return Base64URL.decode(String(decoding: stored, as: UTF8.self))
-            .flatMap { openLinkTarget($0, associatedData: origin) }.map(LinkContent.short)
-    }
-
-    /// Returns the plain target of a sealed one; nil if it does not authenticate.
-    private func openLinkTarget(_ sealed: [UInt8], associatedData: [UInt8]) -> [UInt8]? {
-        guard let target = try? keys.links.open(sealed, associatedData: associatedData) else {
-            return nil
-        }
-        return target.withUnsafeBytes { [UInt8]($0) }
+        keys.links.content(ofLink: stored, origin: origin)
     }
 
     /// Returns the target that is kept in `ward.links`; nil if the file there is not this target's.
@@ -159,8 +141,14 @@ extension Volume {
             let got = try sealed.withUnsafeMutableBufferPointer { out throws(Errno) in
                 try storage.pread(file, out.baseAddress!, limit, at: 0)
             }
+            sealed.removeLast(limit - got)
+            if let version1 = keys.version1,
+                got == long.lengthBytes + version1.links.overheadBytes
+            {
+                return version1.links.target(sealed, associatedData: long.id)
+            }
             guard got == limit - 1 else { return nil }
-            return openLinkTarget(Array(sealed.dropLast()), associatedData: long.id)
+            return keys.links.target(sealed, associatedData: long.id)
         }
     }
 
@@ -177,6 +165,14 @@ extension Volume {
     /// The size for stat(2), in bytes. `status` is the backing link's.
     func linkTargetBytes(of node: Node, _ status: FileStatus) -> Int {
         let stored = Int(status.st_size)
+        if keys.readsVersion1 {
+            // The length alone does not tell the format.
+            switch try? content(of: node) {
+            case .short(let target): return target.count
+            case .long(let long): return long.lengthBytes
+            case nil: return 0
+            }
+        }
         guard stored == longLinkBytes else {
             return max(0, Base64URL.decodedCount(stored) - keys.links.overheadBytes)
         }
@@ -234,7 +230,7 @@ extension Volume {
     }
 
     /// Stores a target in `ward.links`. It is durable before a link names it.
-    private func keepLongTarget(
+    func keepLongTarget(
         _ long: LongTarget, _ target: UnsafeRawBufferPointer
     ) throws(Errno) {
         let sealed = try keys.links.seal(target, associatedData: long.id)
@@ -293,7 +289,7 @@ extension Volume {
     }
 
     /// A file that can't be removed stays, and `ward check` finds it.
-    private func removeLongTarget(_ long: LongTarget) {
+    func removeLongTarget(_ long: LongTarget) {
         try? withLongTargets(makes: false) { directory throws(Errno) in
             try storage.unlinkat(directory, long.fileName, 0)
         }

@@ -38,14 +38,20 @@ package struct RootRepair: ~Copyable {
     /// Returns the keys in the format under which one of the root's two records authenticates.
     /// Without one it is format 1. If then a record claims to be of format 2, throws `damaged`: a
     /// repair in the wrong format would take all files for damaged.
+    ///
+    /// Without a sound state record it is not known whether a volume of format 2 still has
+    /// structures of format 1. Then they are read, until an upgrade ends.
     private static func keys(
         _ descriptor: Int32, _ path: String, _ volumeKey: borrowing SecretBytes,
         _ storage: any Storage
     ) throws(VolumeOpenError) -> VolumeKeys {
-        let keys = try VolumeRoot.derive(volumeKey, .version1, path)
+        let upgrading = try VolumeRoot.derive(volumeKey, .upgrading, path)
+        if hasState(descriptor, path, upgrading, storage) { return upgrading }
+        let keys = try VolumeRoot.derive(volumeKey, FormatStanding(.version1), path)
         if isKnown(descriptor, path, keys, storage) { return keys }
-        let later = try VolumeRoot.derive(volumeKey, .version2, path)
-        if isKnown(descriptor, path, later, storage) { return later }
+        let later = try VolumeRoot.derive(volumeKey, FormatStanding(.version2), path)
+        if hasState(descriptor, path, later, storage) { return later }
+        if isKnown(descriptor, path, later, storage) { return upgrading }
         guard claimedFormat(descriptor, storage) == .version1 else {
             throw VolumeOpenError(
                 .damaged, path: path + "/" + DirectoryRecord.linkName,
@@ -58,7 +64,13 @@ package struct RootRepair: ~Copyable {
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) -> Bool {
         (try? VolumeRoot.readRecord(descriptor, path, keys, storage)) != nil
-            || (try? VolumeRoot.readState(descriptor, path, keys, storage)) != nil
+            || hasState(descriptor, path, keys, storage)
+    }
+
+    private static func hasState(
+        _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
+    ) -> Bool {
+        (try? VolumeRoot.readState(descriptor, path, keys, storage)) != nil
     }
 
     /// The later one of the formats that the records name, unauthenticated.
@@ -95,17 +107,9 @@ package struct RootRepair: ~Copyable {
     /// Makes the directory record again. Its ID follows from the volume key.
     package func remakeRecord(_ protectionClass: ProtectionClass) throws(VolumeOpenError) {
         try VolumeRoot.call(path, "the root's record can't be written") { () throws(Errno) in
-            let staging = VolumeRoot.stagingPrefix + "record"
             let record = DirectoryRecord(
                 directoryID: keys.rootID, protectionClass: protectionClass)
-            try? storage.unlinkat(descriptor, staging, 0)
-            try storage.symlinkat(
-                target: record.linkTarget(
-                    macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent)),
-                descriptor, staging)
-            try storage.renameat(
-                descriptor, staging, descriptor, DirectoryRecord.linkName, flags: 0)
-            try storage.fsync(descriptor)
+            try VolumeRoot.putRecord(record, descriptor, keys, storage)
         }
     }
 
@@ -119,8 +123,8 @@ package struct RootRepair: ~Copyable {
         try VolumeRoot.call(path, "the state record can't be written") { () throws(Errno) in
             try VolumeRoot.writeState(
                 VolumeStateRecord(
-                    format: keys.format, isInUse: false, epoch: VolumeStateRecord.unknownEpoch,
-                    doubtful: []),
+                    format: keys.format, isUpgrading: keys.readsVersion1, isInUse: false,
+                    epoch: VolumeStateRecord.unknownEpoch, doubtful: []),
                 descriptor, keys, storage)
         }
     }

@@ -5,8 +5,10 @@ import WardSystem
 /// The keys of names and metadata, all derived from the volume key (HKDF-SHA-256, one info string
 /// each). They stay in memory while the volume is mounted: listing works before the first unlock.
 package final class VolumeKeys: Sendable {
-    /// The format of the structures that the keys protect.
+    /// The format of the structures that are written.
     package let format: VolumeFormat
+    /// The ciphers of format 1 while the volume is between the formats; else nil.
+    let version1Remains: Version1Remains?
     /// AES-256-GCM-SIV for names.
     package let names: NameCipher
     let links: MetadataCipher
@@ -30,11 +32,14 @@ package final class VolumeKeys: Sendable {
     /// The directory ID of the root.
     package let rootID: [UInt8]
 
-    /// Derives all keys. Throws where no memory can be locked.
+    /// Derives all keys. Throws where no memory can be locked. `isUpgrading`: structures of format
+    /// 1 are read in a volume of format 2.
     package init(
-        volumeKey: borrowing SecretBytes, format: VolumeFormat
+        volumeKey: borrowing SecretBytes, format: VolumeFormat, isUpgrading: Bool = false
     ) throws(CryptoError) {
+        precondition(format >= .version2 || !isUpgrading)
         self.format = format
+        version1Remains = isUpgrading ? try Version1Remains(volumeKey) : nil
         names = NameCipher(
             try AEADContext(
                 .aes256GCMSIV, key: KeyDerivation.derive(from: volumeKey, info: "ward names")))

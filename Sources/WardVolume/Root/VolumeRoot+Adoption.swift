@@ -20,7 +20,7 @@ extension VolumeRoot {
     ) throws(VolumeOpenError) -> CopyStanding {
         let descriptor = try openRoot(path, storage)
         defer { storage.close(descriptor) }
-        let keys = try derive(volumeKey, format(descriptor, storage), path)
+        let keys = try derive(volumeKey, standing(descriptor, storage), path)
         let record = try readRecord(descriptor, path, keys, storage)
         guard record.directoryID == keys.rootID else {
             throw VolumeOpenError(
@@ -48,7 +48,7 @@ extension VolumeRoot {
     ) throws(VolumeOpenError) {
         let descriptor = try openRoot(path, storage)
         defer { storage.close(descriptor) }
-        let keys = try derive(volumeKey, format(descriptor, storage), path)
+        let keys = try derive(volumeKey, standing(descriptor, storage), path)
         let before = try? readState(descriptor, path, keys, storage)
         // An earlier adoption did this, and was interrupted later.
         if let before, !before.isInUse, before.doubtful == [0...before.epoch] { return }

@@ -19,7 +19,7 @@ enum VolumeRoot {
 
     static func open(
         _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage, readOnly: Bool,
-        isCopy: Bool = false
+        isCopy: Bool = false, leastFormat: VolumeFormat = .version1
     ) throws(VolumeOpenError) -> Opened {
         let descriptor = try call(path, "can't be opened") { () throws(Errno) in
             try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
@@ -33,7 +33,8 @@ enum VolumeRoot {
         let status = try call(path, "can't be examined") { () throws(Errno) in
             try storage.fstat(descriptor)
         }
-        let keys = try derive(volumeKey, format(descriptor, storage), path)
+        let keys = try derive(
+            volumeKey, try standing(descriptor, path, leastFormat, storage), path)
         let record = try readRecord(descriptor, path, keys, storage)
         guard record.directoryID == keys.rootID else {
             throw VolumeOpenError(
@@ -56,8 +57,13 @@ enum VolumeRoot {
                 if state.isInUse { try storage.syncfs(descriptor) }
                 try writeState(
                     VolumeStateRecord(
-                        format: keys.format, isInUse: true, epoch: epoch, doubtful: doubtful),
+                        format: keys.format, isUpgrading: keys.readsVersion1, isInUse: true,
+                        epoch: epoch, doubtful: doubtful),
                     descriptor, keys, storage)
+                // A power cut may have come into the beginning of an upgrade.
+                if keys.readsVersion1, format(descriptor, storage) == .version1 {
+                    try putRecord(record, descriptor, keys, storage)
+                }
             }
         }
         keep = true
@@ -70,7 +76,7 @@ enum VolumeRoot {
         _ path: String, volumeKey: borrowing SecretBytes, format: VolumeFormat,
         defaultClass: ProtectionClass, sealedBy keyring: ClassKeyring?, storage: any Storage
     ) throws(VolumeOpenError) {
-        let keys = try derive(volumeKey, format, path)
+        let keys = try derive(volumeKey, FormatStanding(format), path)
         try call(path, "the root can't be written") { () throws(Errno) in
             let descriptor = try storage.openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, mode: 0)
             defer { storage.close(descriptor) }
@@ -172,6 +178,20 @@ enum VolumeRoot {
         }
     }
 
+    /// Puts the root's directory record in place by a rename, durably.
+    static func putRecord(
+        _ record: DirectoryRecord, _ descriptor: Int32, _ keys: VolumeKeys, _ storage: any Storage
+    ) throws(Errno) {
+        let staging = stagingPrefix + "record"
+        try? storage.unlinkat(descriptor, staging, 0)
+        try storage.symlinkat(
+            target: record.linkTarget(
+                macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent)),
+            descriptor, staging)
+        try storage.renameat(descriptor, staging, descriptor, DirectoryRecord.linkName, flags: 0)
+        try storage.fsync(descriptor)
+    }
+
     static func readRecord(
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> DirectoryRecord {
@@ -189,9 +209,9 @@ enum VolumeRoot {
             throw VolumeOpenError(.system(error), path: place, "can't be read: \(error)")
         }
         do throws(FormatError) {
-            return try DirectoryRecord(
-                linkTarget: String(decoding: target[0..<count], as: UTF8.self),
-                macKey: keys.records, parentID: keys.parentID(DirectoryRecord.noParent))
+            return try keys.directoryRecord(
+                String(decoding: target[0..<count], as: UTF8.self),
+                parentID: DirectoryRecord.noParent)
         } catch {
             throw VolumeOpenError(openCode(error), path: place, error.description)
         }
@@ -201,20 +221,13 @@ enum VolumeRoot {
         _ descriptor: Int32, _ path: String, _ keys: VolumeKeys, _ storage: any Storage
     ) throws(VolumeOpenError) -> VolumeStateRecord {
         let place = path + "/" + VolumeStateRecord.fileName
-        let bytes = try call(place, "can't be read") { () throws(Errno) -> [UInt8] in
-            // A FIFO in the file's place must not block the daemon.
-            let file = try storage.openat(
-                descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
-            defer { storage.close(file) }
-            var bytes = [UInt8](repeating: 0, count: 4096)
-            let count = try bytes.withUnsafeMutableBufferPointer { out throws(Errno) in
-                try storage.pread(file, out.baseAddress!, out.count, at: 0)
-            }
-            return [UInt8](bytes[0..<count])
+        let bytes = try call(place, "can't be read") { () throws(Errno) in
+            try stateBytes(descriptor, storage)
         }
         do throws(FormatError) {
             let record = try VolumeStateRecord(reading: bytes, macKey: keys.state)
-            guard record.format == keys.format else {
+            // A keybag of format 2 ends an upgrade whose last state record a power cut took.
+            guard record.format == keys.format, record.isUpgrading || !keys.readsVersion1 else {
                 throw FormatError(.malformed, "state record: of another version than the root")
             }
             return record
@@ -223,15 +236,54 @@ enum VolumeRoot {
         }
     }
 
+    private static func stateBytes(
+        _ descriptor: Int32, _ storage: any Storage
+    ) throws(Errno) -> [UInt8] {
+        // A FIFO in the file's place must not block the daemon.
+        let file = try storage.openat(
+            descriptor, VolumeStateRecord.fileName, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { storage.close(file) }
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = try bytes.withUnsafeMutableBufferPointer { out throws(Errno) in
+            try storage.pread(file, out.baseAddress!, out.count, at: 0)
+        }
+        return [UInt8](bytes[0..<count])
+    }
+
+    /// Where the volume stands between the formats, as its root's record and its state record
+    /// claim. It is right where both then authenticate under the keys of this standing.
+    static func standing(_ descriptor: Int32, _ storage: any Storage) -> FormatStanding {
+        let state = (try? stateBytes(descriptor, storage)) ?? []
+        if VolumeStateRecord.isUpgrading(state) { return .upgrading }
+        return FormatStanding(format(descriptor, storage))
+    }
+
+    /// Where the volume stands between the formats. The keybag vouches for `leastFormat`: it comes
+    /// when all structures are of this format, so none of an earlier one is read.
+    private static func standing(
+        _ descriptor: Int32, _ path: String, _ leastFormat: VolumeFormat, _ storage: any Storage
+    ) throws(VolumeOpenError) -> FormatStanding {
+        let found = standing(descriptor, storage)
+        guard leastFormat >= .version2 else { return found }
+        guard found.format >= leastFormat else {
+            throw VolumeOpenError(
+                .damaged, path: path,
+                "its root says format \(found.format.rawValue), and its keybag format "
+                    + "\(leastFormat.rawValue): the root was replaced")
+        }
+        return FormatStanding(found.format)
+    }
+
     private static func openCode(_ error: FormatError) -> VolumeOpenError.Code {
         error.code == .newerVersion ? .newerVersion : .damaged
     }
 
     static func derive(
-        _ volumeKey: borrowing SecretBytes, _ format: VolumeFormat, _ path: String
+        _ volumeKey: borrowing SecretBytes, _ standing: FormatStanding, _ path: String
     ) throws(VolumeOpenError) -> VolumeKeys {
         do throws(CryptoError) {
-            return try VolumeKeys(volumeKey: volumeKey, format: format)
+            return try VolumeKeys(
+                volumeKey: volumeKey, format: standing.format, isUpgrading: standing.isUpgrading)
         } catch {
             throw VolumeOpenError(
                 .system(.noMemory), path: path,
@@ -280,13 +332,13 @@ extension Volume {
         VolumeRoot.isUnfinished(descriptor, names)
     }
 
-    /// The format of the volume in a backing directory, as its root's record names it. Nothing is
-    /// authenticated: records of another format than the volume's are refused later.
-    public static func format(ofBackingPath path: String) -> VolumeFormat {
+    /// The format of the volume in a backing directory, as its root's record and its state record
+    /// name it. Nothing is authenticated: records that do not fit are refused later.
+    public static func format(ofBackingPath path: String) -> FormatStanding {
         guard let root = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY) else {
-            return .version1
+            return FormatStanding(.version1)
         }
-        return VolumeRoot.format(root.rawValue, PosixStorage())
+        return VolumeRoot.standing(root.rawValue, PosixStorage())
     }
 
     /// Makes the root of a new volume in the existing directory `backingPath`: directory record

@@ -40,6 +40,57 @@ extension MountSuite {
             try reader.expectMarks(later)
         }
 
+        @Test(
+            "A volume of version 1 is upgraded, and is read as it was, by ward and by the second reader",
+            arguments: ["v1-4096", "v1-512", "v1-synchronised"])
+        func upgraded(name: String) throws {
+            let volume = try MountedVolume(directoryOnlyAs: User.available[0])
+            let reader = try SecondReader(for: volume)
+            let golden = SecondReader.checkout + "Tests/GoldenVolumes/" + name
+            try unpack(golden + ".tar.gz", for: volume)
+            let manifest = volume.directory + "/home/golden"
+            try FileManager.default.copyItem(atPath: golden + ".manifest", toPath: manifest)
+
+            try volume.mount()
+            try expectFormat(1, isUpgrading: false, volume)
+            let mounted = try upgrade(volume)
+            #expect(mounted.status == 75, "it is mounted: \(mounted.everything)")
+            try volume.unmount()
+            let done = try upgrade(volume)
+            #expect(done.status == 0, "\(done.everything)")
+            #expect(done.output.contains("\"done\":true"), "\(done.everything)")
+            let again = try upgrade(volume)
+            #expect(again.status == 0 && again.output.contains("\"upgraded\":0"))
+
+            try reader.extractAndCompare(manifest)
+            try reader.expectMarks(manifest)
+            try volume.mount()
+            try volume.unlock()
+            try expectFormat(2, isUpgrading: false, volume)
+            try reader.features("compare", manifest, volume.mountPoint, "--any-owner")
+            try reader.features("continue", volume.mountPoint)
+            let later = try reader.manifest("later")
+            try volume.remount()
+            try reader.features("compare", later, volume.mountPoint)
+            try expectNothingFound(volume)
+            try volume.unmount()
+            try reader.extractAndCompare(later)
+        }
+
+        private func upgrade(_ volume: MountedVolume) throws -> Finished {
+            try volume.ward(
+                "upgrade", "--preview", volume.volume, "--passcode-file", volume.passcodeFile, "--json",
+                seconds: 180)
+        }
+
+        private func expectFormat(
+            _ format: Int, isUpgrading: Bool, _ volume: MountedVolume
+        ) throws {
+            let status = try volume.status()
+            #expect(status["format"] as? Int == format)
+            #expect(status["upgrading"] as? Bool == isUpgrading)
+        }
+
         /// Checks the mounted and unlocked volume: everything was read, and nothing is damaged,
         /// left over or foreign.
         private func expectNothingFound(_ volume: MountedVolume) throws {

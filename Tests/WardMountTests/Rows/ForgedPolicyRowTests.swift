@@ -7,14 +7,15 @@ import WardSystem
 @testable import WardKeys
 
 extension MountSuite {
-    /// A policy that was changed with the device's files alone, of a keybag of version 2.
+    /// A policy that was changed with the device's files alone, in a volume of format 2.
     @Suite struct ForgedPolicyRowTests {
-        /// Makes the keybag one of version 2, with a policy that keeps everything open for long.
+        /// Upgrades the volume, and gives it a policy that keeps everything open for long.
         private func forge(_ volume: MountedVolume) throws {
+            let upgraded = try volume.ward(
+                "upgrade", "--preview", volume.volume, "--passcode-file", volume.passcodeFile)
+            #expect(upgraded.succeeded, "\(upgraded.everything)")
             let state = volume.stateDirectory + "/ward"
-            var store = try KeybagStore(volumePath: volume.volume, stateRoot: state)
-            try store.raise(to: .version2, passcode: try passcode(MountedVolume.passcode))
-            store = try KeybagStore(volumePath: volume.volume, stateRoot: state)
+            let store = try KeybagStore(volumePath: volume.volume, stateRoot: state)
             let (context, keybag) = (store.context, store.published.withLock { $0.keybag })
             let secret = try context.hierarchy.deviceSecret(
                 effaceable: try store.currentEffaceable())
@@ -32,12 +33,6 @@ extension MountSuite {
                 ["chown", "-R", owner, volume.volume, volume.stateDirectory],
                 environment: TestEnvironment.shared.variables)
             #expect(given.succeeded, "\(given.everything)")
-        }
-
-        private func passcode(_ text: String) throws -> Passcode {
-            var bytes = try SecretBytes(zeroed: text.utf8.count)
-            bytes.withUnsafeMutableBytes { $0.copyBytes(from: text.utf8) }
-            return try Passcode(utf8: bytes)
         }
 
         private func expect(_ done: Finished, has parts: String...) {

@@ -17,7 +17,7 @@ class Content:
     `pages(class_keys)` then gives the content, page by page, and what is wrong with each.
     """
 
-    def __init__(self, file, page_bytes, header_key, directory_class, doubtful, block_bytes, volume_format=1):
+    def __init__(self, file, page_bytes, header_key, directory_class, doubtful, block_bytes, volume_format=1, is_upgrading=False):
         self._file = file
         self._layout = Layout(page_bytes)
         self._doubtful = doubtful
@@ -49,7 +49,7 @@ class Content:
                     raise FormatError(FormatError.MALFORMED, finding)
                 self.excused.append((0, finding))
             return
-        self.header = FileHeader.read(first, header_key, volume_format)
+        self.header = FileHeader.read(first, header_key, volume_format, is_upgrading)
         self.protection_class = self.header.protection_class
         # A file whose header has no key is empty, even if bytes follow. A file with a key is not empty.
         if self.header.wrapped_key:

@@ -536,6 +536,8 @@ class Opened:
     #: {kind: key}; a class without its key is locked.
     keys: dict
     notes: list
+    #: The keybag vouches for this format: structures of an earlier one are damaged. A kit vouches for none.
+    least_format: int = 1
 
 
 def open_with_kit(store, kit, code):
@@ -610,7 +612,7 @@ def open_with_device(store, state_directory, passcode, accepts_older=False):
             raise ReaderError(str(error), "a recovery kit opens the volume without a keybag", DAMAGED) from None
     if CLASS_C in keys and keybag.is_policy_forged(secret, keys[CLASS_C]):
         notes.append("the policy was changed without the passcode: set it again with ward policy set")
-    return Opened(identity, keys, notes)
+    return Opened(identity, keys, notes, keybag.version)
 
 
 def _authenticate(keybag, state_directory, accepts_older):

@@ -28,9 +28,12 @@ NO_PARENT = bytes(16)
 
 
 class VolumeKeys:
-    """Everything that is derived from the volume key (§3)."""
+    """Everything that is derived from the volume key (§3).
 
-    def __init__(self, volume_key, volume_format=1):
+    `is_upgrading`: structures of format 1 may be left in a volume of format 2 (§10.1). `earlier` then has their keys.
+    """
+
+    def __init__(self, volume_key, volume_format=1, is_upgrading=False):
         def derive(info, count=32):
             return hkdf(volume_key, b"", info, count)
 
@@ -38,6 +41,7 @@ class VolumeKeys:
             return GCM(derive(info)) if volume_format == 1 else XAES(derive(info + b", extended nonces"))
 
         self.format = volume_format
+        self.earlier = VolumeKeys(volume_key, 1) if is_upgrading else None
         self.names = GCMSIV(derive(b"ward names"))
         self.links = cipher(b"ward symbolic links")
         self.attributes = cipher(b"ward extended attributes")
@@ -70,14 +74,18 @@ class FileHeader:
     capsule_id: bytes = bytes(16)
     #: The second authenticator of the class (§6.2); zeros for none.
     seal: bytes = bytes(16)
+    #: 1 or 2. One of format 1 in a volume of format 2 belongs in every directory (§10.1).
+    format: int = 2
 
     BYTES = 256
 
     @classmethod
-    def read(cls, data, mac_key, volume_format):
+    def read(cls, data, mac_key, volume_format, is_upgrading=False):
         if data[:8] != b"WARDFILE":
             raise FormatError(FormatError.NOT_RECOGNISED, "header: no magic number")
         version = integer(data, 8, 2)
+        if is_upgrading and version == 1:
+            volume_format = 1
         if version > volume_format:
             raise FormatError(FormatError.NEWER_VERSION, f"header: version {version}")
         if not same(data[224:256], hmac(mac_key, data[:224])):
@@ -90,7 +98,7 @@ class FileHeader:
                 or any(data[208:224]) and volume_format == 1):
             raise malformed("header: impossible field")
         return cls(protection_class, flags == 1, data[16:32], data[32:48], data[48:48 + key_bytes], data[120:136],
-                   data[208:224])
+                   data[208:224], version)
 
     def is_sealed(self, seal_key):
         bound = self.wrapped_key + self.capsule_id if self.protection_class == 2 and self.wrapped_key else b""
@@ -107,7 +115,7 @@ class FileHeader:
             return unwrap(self.wrapped_key, class_key, "the file key")
         ephemeral, public = self.wrapped_key[:32], x25519_public(class_key)
         secret = x25519(class_key, ephemeral, "the file key")
-        if keys is not None and keys.format == 2:
+        if keys is not None and keys.format == self.format == 2:
             capsule = self._capsule_secret(class_keys, read_capsule)
             kek = sha256(b"\0\0\0\1" + secret + capsule + keys.class_b + ephemeral + public + self.capsule_id)
         else:
@@ -365,6 +373,20 @@ def read_permit(permit, target, directory_id, mac_key):
 
 
 def open_link(target, keys, read_long, directory_id=b"", find_permit=None):
+    """As `open_link_of`, and a link of format 1 where the volume is being upgraded (§10.1)."""
+    try:
+        return open_link_of(target, keys, read_long, directory_id, find_permit)
+    except FormatError:
+        if keys.earlier is None:
+            raise
+        try:
+            return open_link_of(target, keys.earlier, read_long)
+        except FormatError:
+            pass
+        raise
+
+
+def open_link_of(target, keys, read_long, directory_id=b"", find_permit=None):
     """The target of a symbolic link. `read_long(name)`: bytes of a file of `ward.links`, None where there is none.
 
     In format 2, `directory_id` is that of the link's directory, and `find_permit(name)` the target of a link there, None where
@@ -406,7 +428,12 @@ def stored_attribute_name(name, keys):
 def open_attribute(stored, value, owner_id, keys):
     """(name, value) of an attribute. `owner_id`: the ID of the file or directory that it was found on."""
     what = f"attribute {stored.decode('ascii', 'replace')}"
-    plain = keys.attributes.open_sealed(value, owner_id + stored, what)
+    try:
+        plain = keys.attributes.open_sealed(value, owner_id + stored, what)
+    except FormatError:
+        if keys.earlier is None:
+            raise
+        plain = keys.earlier.attributes.open_sealed(value, owner_id + stored, what)
     name_bytes = integer(plain, 0, 2)
     if len(plain) < 2 + name_bytes:
         raise malformed(f"{what}: impossible length")
@@ -444,6 +471,8 @@ class StateRecord:
     is_in_use: bool
     epoch: int
     doubtful: list
+    #: Structures of format 1 may be left (§10.1).
+    is_upgrading: bool = False
 
     LIMIT = 24 + 64 * 8 + 32
     LAST_EPOCH = 2**32 - 2
@@ -459,7 +488,7 @@ class StateRecord:
         if not same(data[-32:], hmac(mac_key, data[:-32])):
             raise FormatError(FormatError.AUTHENTICATION_FAILED, f"{what}: the MAC does not match")
         count = integer(data, 16, 4)
-        if (version == 0 or data[10] > 1 or data[11] or any(data[20:24]) or count > 64
+        if (version == 0 or data[10] > 1 or data[11] > version - 1 or any(data[20:24]) or count > 64
                 or len(data) != 24 + 8 * count + 32):
             raise malformed(f"{what}: impossible field")
         if integer(data, 12, 4) > cls.LAST_EPOCH:
@@ -467,7 +496,12 @@ class StateRecord:
         intervals = [(integer(data, at, 4), integer(data, at + 4, 4)) for at in range(24, 24 + 8 * count, 8)]
         if any(first > last for first, last in intervals):
             raise malformed(f"{what}: an interval ends before it begins")
-        return cls(version, data[10] == 1, integer(data, 12, 4), intervals)
+        return cls(version, data[10] == 1, integer(data, 12, 4), intervals, data[11] == 1)
+
+    @staticmethod
+    def claims_upgrade(data):
+        """Whether the file says, unauthenticated, that the volume is being upgraded."""
+        return data is not None and len(data) > 11 and data[:8] == b"WARDSTAT" and integer(data, 8, 2) == 2 and data[11] == 1
 
     def doubtful_now(self):
         """The doubtful intervals as a mount would begin with them: of a volume in use, two epochs more."""

@@ -66,9 +66,19 @@ class Volume:
         self._block_bytes = max(4096, root.status().st_blksize)
         #: 1, or 2: files, directories and links are bound to their directories (§6.1).
         self.format = DirectoryRecord.format_of_root(root.link_target(b".ward") or b"")
-        self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format)
-        #: Of the second authenticators of classes (§6.2); None in format 1, and without class C's key.
-        self._seal_key = seal_key(opened.keys[3]) if self.format == 2 and 3 in opened.keys else None
+        #: Structures of format 1 may be left in a volume of format 2 (§10.1).
+        self.is_upgrading = StateRecord.claims_upgrade(root.read_root_file("ward.state", StateRecord.LIMIT))
+        if self.is_upgrading:
+            self.format = 2
+        if self.format < opened.least_format:
+            raise ReaderError(f"the root says format {self.format}, and the keybag format {opened.least_format}",
+                              "the root was replaced: restore .ward and ward.state from a copy", DAMAGED)
+        if opened.least_format == 2:
+            self.is_upgrading = False
+        self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format, self.is_upgrading)
+        #: Of the second authenticators of classes (§6.2); None where there are none, and without class C's key.
+        has_seals = self.format == 2 and not self.is_upgrading
+        self._seal_key = seal_key(opened.keys[3]) if has_seals and 3 in opened.keys else None
         self._record = self._root_record()
         self._doubtful = self._read_state()
         if is_copied_in_use:
@@ -84,7 +94,7 @@ class Volume:
         try:
             if target is None:
                 raise FormatError(FormatError.MALFORMED, "directory record: the link .ward is missing")
-            record = DirectoryRecord.read(target, self._keys.records, self._parent_id(NO_PARENT))
+            record = self._open_record(target, NO_PARENT)
             if record.directory_id != self._keys.root_id:
                 raise FormatError(FormatError.MALFORMED, "directory record: of another directory, not of the root")
         except FormatError as error:
@@ -100,7 +110,7 @@ class Volume:
             if data is None:
                 raise FormatError(FormatError.MALFORMED, "state record: missing")
             record = StateRecord.read(data, self._keys.state)
-            if record.format != self.format:
+            if record.format != self.format or self.is_upgrading and not record.is_upgrading:
                 raise FormatError(FormatError.MALFORMED, f"state record: of format {record.format}, and the root of {self.format}")
         except FormatError as error:
             if error.code == FormatError.NEWER_VERSION:
@@ -183,7 +193,20 @@ class Volume:
         target = directory.link_target(name)
         if target is None:
             raise FormatError(FormatError.MALFORMED, "the directory has no record: nothing in it can be named")
-        return DirectoryRecord.read(target, self._keys.records, self._parent_id(parent_id))
+        return self._open_record(target, parent_id)
+
+    def _open_record(self, target, parent_id):
+        """A record; one of format 1, too, where the volume is being upgraded."""
+        try:
+            return DirectoryRecord.read(target, self._keys.records, self._parent_id(parent_id))
+        except FormatError as error:
+            if not self.is_upgrading or error.code == FormatError.NEWER_VERSION:
+                raise
+            try:
+                return DirectoryRecord.read(target, self._keys.records, None)
+            except FormatError:
+                pass
+            raise
 
     def _directory_record(self, path, directory, parent_id):
         try:
@@ -221,8 +244,8 @@ class Volume:
         entry = Entry(path, status, mode)
         try:
             content = Content(file, self.identity.page_bytes, self._keys.headers, record.protection_class,
-                              self._doubtful, self._block_bytes, self.format)
-            if self.format == 2 and content.header is not None:
+                              self._doubtful, self._block_bytes, self.format, self.is_upgrading)
+            if self.format == 2 and content.header is not None and content.header.format == 2:
                 require_place(content.header, record.directory_id, stored.get(Places.ATTRIBUTE), self._keys)
         except FormatError as error:
             self.damaged(path, error)
