@@ -5,8 +5,8 @@ public struct VolumeParameters: Equatable, Sendable {
     public var uuid: [UInt8]
     /// The size of a page on disk, the header of page 0 included: 512 or 4096 bytes.
     public var pageBytes: Int
-    /// The format that the keybag vouches for. Structures of an earlier one are damaged, whatever
-    /// the root's own files say.
+    /// The format that the keybag vouches for. Structures of an earlier one are damaged, even where
+    /// the root's own files say otherwise.
     public var leastFormat = VolumeFormat.version1
 
     public init(uuid: [UInt8], pageBytes: Int) {

@@ -12,7 +12,8 @@ extension VolumeCheck {
     ) throws(Errno) {
         let parentID = try volume.backing.parentID(of: node)
         // Between the formats classes without seals count as they are.
-        guard volume.seals.areOpen, !volume.standing.isUpgrading, !volume.seals.isRight(record, parentID: parentID),
+        guard volume.seals.areOpen, !volume.standing.isUpgrading,
+            !volume.seals.isRight(record, parentID: parentID),
             !volume.seals.isMadeHere(record.directoryID)
         else { return }
         let known = try volume.backing.directoryState(of: node)

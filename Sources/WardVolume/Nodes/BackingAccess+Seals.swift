@@ -157,7 +157,8 @@ extension BackingAccess {
     }
 
     /// Writes a record with its seal in the place of a directory's old one. Does not sync. Calls
-    /// `beforePlacing` when only the renaming is left. Returns whether the record has its seal. The directory's `recordLock` is held.
+    /// `beforePlacing` when only the renaming is left. Returns whether the record has its seal. The
+    /// directory's `recordLock` is held.
     func stageAndPlace(
         _ record: DirectoryRecord, of node: Node, in directory: Int32,
         _ origin: ClassSeals.Origin, beforePlacing: () -> Void

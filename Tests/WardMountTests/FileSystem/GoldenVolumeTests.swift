@@ -79,7 +79,8 @@ extension MountSuite {
 
         private func upgrade(_ volume: MountedVolume) throws -> Finished {
             try volume.ward(
-                "upgrade", "--preview", volume.volume, "--passcode-file", volume.passcodeFile, "--json",
+                "upgrade", "--preview", volume.volume, "--passcode-file", volume.passcodeFile,
+                "--json",
                 seconds: 180)
         }
 
