@@ -42,11 +42,10 @@ public enum ClassSeal {
 }
 
 extension FileHeader {
-    /// The bytes that the header's seal covers: the class, the flags and the file. For class B also
-    /// the wrapped key, which needs no secret to make.
+    /// The bytes that the header's seal covers: the class and the file. For class B also the
+    /// wrapped key, which needs no secret to make.
     public var sealedPart: [UInt8] {
-        let part =
-            Array("file".utf8) + [protectionClass.rawValue, isSparse ? 1 : 0] + fileID
+        let part = Array("file".utf8) + [protectionClass.rawValue] + fileID
         return protectionClass == .completeUnlessOpen && !wrappedKey.isEmpty
             ? part + wrappedKey + capsuleID : part
     }

@@ -103,7 +103,9 @@ public struct DirectoryRecord: Equatable, Sendable {
         let flags = record[2]
         guard record[0] > 0, record[3] == 0, isBound == (parentID != nil),
             isBound
+                // Zeros stand for "no parent" in the records below.
                 ? flags & ~DirectoryRecord.synchronisedFlag == 0
+                    && record[4..<20].contains(where: { $0 != 0 })
                 : flags == record[0] - DirectoryRecord.plainVersion,
             let protectionClass = ProtectionClass(rawValue: record[1])
         else { throw FormatError(.malformed, "directory record: impossible field") }

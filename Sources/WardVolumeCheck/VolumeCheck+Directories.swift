@@ -163,7 +163,8 @@ extension VolumeCheck {
         switch try recordOnDisk(descriptor, parentID: try volume.backing.parentID(of: node)) {
         case .sound(let record):
             try checkSeal(record, node, descriptor)
-            if let known = node.directory, let problem = difference(record, known),
+            if let known = node.directory, !known.isClassRefused,
+                let problem = difference(record, known),
                 try isStillDifferent(node, known, descriptor)
             {
                 restoreRecord(node, known, descriptor, problem, [])

@@ -3,10 +3,9 @@ import WardSystem
 import WardVolume
 
 // Classes without their seal (format 2, docs/format.md §6.2). The volume judges them; the check
-// reports them, and writes what counts.
+// reports them.
 extension VolumeCheck {
-    /// Reports a directory whose record has no right seal. The repair writes the class that counts,
-    /// with its seal.
+    /// Reports a directory whose record has no right seal.
     func checkSeal(
         _ record: DirectoryRecord, _ node: Node, _ descriptor: Int32
     ) throws(Errno) {
@@ -14,24 +13,16 @@ extension VolumeCheck {
         // Between the formats classes without seals count as they are.
         guard volume.seals.areOpen, !volume.standing.isUpgrading,
             !volume.seals.isRight(record, parentID: parentID),
-            !volume.seals.isMadeHere(record.directoryID)
+            !volume.seals.hasMade(directory: record.directoryID, inode: node.inode)
         else { return }
-        let known = try volume.backing.directoryState(of: node)
-        let counts = known.protectionClass
+        let counts = try volume.backing.directoryState(of: node).protectionClass
         add(
             CheckFinding(
                 .seal, path: volume.path(of: node), protectionClass: counts,
                 problem: "nothing vouches for the directory's class "
                     + "\(record.protectionClass.letter): \(counts.letter) counts",
-                remedy: "class \(counts.letter) is written, with its seal")
-        ) { () throws(Errno) in
-            try volume.names.withRecordFixed(of: known) { () throws(Errno) in
-                try writeRecord(
-                    DirectoryRecord(
-                        directoryID: known.id, protectionClass: known.protectionClass,
-                        isSynchronised: known.isMarked), node, descriptor, [])
-            }
-        }
+                remedy: "left as it is",
+                outcome: .left("to set the class: ward class set CLASS DIRECTORY")))
     }
 
     /// Reports a file that can be read and not changed, because nothing vouches for its class.
@@ -41,8 +32,7 @@ extension VolumeCheck {
         add(
             CheckFinding(
                 .seal, path: path, protectionClass: file.protectionClass,
-                problem: "nothing vouches for its class \(letter), which is weaker than that of "
-                    + "its directory",
+                problem: "nothing vouches for its class \(letter)",
                 remedy: "left as it is: it can be read, and not changed",
                 outcome: .left("to accept the class: ward class set \(letter) FILE")))
     }

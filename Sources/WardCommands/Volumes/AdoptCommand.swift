@@ -114,6 +114,11 @@ struct AdoptCommand: ParsableCommand {
                 "grace period and the rest of the policy are the usual ones: "
                     + "ward policy set \(Text.shellQuoted(copy.path))")
         }
+        if Volume.format(ofBackingPath: copy.path).isUpgrading {
+            console.note(
+                "the copy is between the formats, so classes count as they are. If you began no "
+                    + "upgrade, somebody changed it: ward ls -R shows the classes")
+        }
         if copy.storesNoAttributes {
             console.note(
                 "this file system keeps no extended attributes: those of the files, and some of "

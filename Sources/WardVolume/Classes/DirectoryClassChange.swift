@@ -7,6 +7,10 @@ struct DirectoryClassChange: Equatable {
     let wanted: ProtectionClass
     let wasMarked: Bool
     let isMarked: Bool
+    /// A program chose the class. Else it follows from a mark.
+    var isChosen = true
+    /// The present class counts as it is. Else a program that sets it again gives it a seal.
+    var hasSeal = true
     /// The record is durable when the call returns.
     let isSynced: Bool
 
@@ -16,8 +20,8 @@ struct DirectoryClassChange: Equatable {
     /// Whether the record is written. After a failed or pending sync the present record may be in
     /// memory alone.
     func isNeeded(isRecordUnsynced: Bool, syncFailures: UInt64, areClassesDue: Bool) -> Bool {
-        changesClass || wasMarked != isMarked || isRecordUnsynced || syncFailures != 0
-            || isSynced && areClassesDue
+        let isNew = changesClass || wasMarked != isMarked || isChosen && !hasSeal
+        return isNew || isRecordUnsynced || syncFailures != 0 || isSynced && areClassesDue
     }
 
     /// Whether the headers of the directory's files are synced before the record is written. A

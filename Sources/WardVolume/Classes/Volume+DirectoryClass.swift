@@ -22,7 +22,8 @@ extension Volume {
                 throw refused(path(of: node), wanted, marked, .setClass, caller)
             }
             try writeRecord(
-                of: node, state, wanted, isMarked: state.isMarked, isSynced: isSynced, context)
+                of: node, state, wanted, isMarked: state.isMarked, isChosen: true,
+                isSynced: isSynced, context)
         }
     }
 
@@ -30,16 +31,18 @@ extension Volume {
     /// If the class changes, empty files without a header get one first, so that they keep their
     /// class.
     ///
+    /// `isChosen`: a program chose the class, so the record gets its seal.
+    ///
     /// Without `isSynced`, one later sync of the backing store covers many directories. The flag
     /// counts only if the backing store keeps the order of changes. Files that are made and synced
     /// meanwhile have their class from this record.
     func writeRecord(
         of node: Node, _ state: DirectoryState, _ wanted: ProtectionClass, isMarked: Bool,
-        isSynced: Bool = true, _ context: WorkerContext
+        isChosen: Bool, isSynced: Bool = true, _ context: WorkerContext
     ) throws(Errno) {
         let change = DirectoryClassChange(
             old: state.protectionClass, wanted: wanted, wasMarked: state.isMarked,
-            isMarked: isMarked,
+            isMarked: isMarked, isChosen: isChosen, hasSeal: state.judgement.value != .weak,
             isSynced: isSynced || !store.traits.keepsOrder || !store.traits.syncsWhole)
         let failures = durability.syncFailures
         guard
@@ -89,11 +92,9 @@ extension Volume {
     ) throws(Errno) {
         let record = DirectoryRecord(
             directoryID: state.id, protectionClass: change.wanted, isSynchronised: change.isMarked)
-        let isSealed = try backing.stageAndPlace(
-            record, of: node, in: directory.rawValue,
-            change.changesClass ? .chosen : seals.classMade(state.id)?.origin ?? .read,
+        try backing.stageAndPlace(
+            record, of: node, state, in: directory.rawValue, change.isChosen ? .chosen : .derived,
             beforePlacing: { state.isRecordUnsynced.value = true })
-        if isSealed { state.isJudged.value = true }
         state.protectionClass = change.wanted
         state.isMarked = change.isMarked
         if change.isMarked { rules.noteMark() }

@@ -32,8 +32,11 @@ extension Volume {
         context.endClassDecision()
         return try names.withRecordFixed(of: state) { () throws(Errno) in
             let capped = ClassRules.inherited(state.protectionClass, isInMarked: true)
+            // Before the first unlock the mark may be another person's, and class C is closed.
+            if seals.areUsed, !seals.areOpen { return capped }
             if state.protectionClass != capped {
-                try writeRecord(of: parent, state, capped, isMarked: state.isMarked, context)
+                try writeRecord(
+                    of: parent, state, capped, isMarked: state.isMarked, isChosen: false, context)
             }
             return state.protectionClass
         }

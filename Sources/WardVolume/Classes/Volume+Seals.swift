@@ -8,39 +8,69 @@ import WardSystem
 extension Volume {
     // MARK: Judging files
 
-    /// Judges the class of an open file. `directory`: that of its name, judged. The seal key is in
-    /// memory. Reports a class that is weaker than its directory's, with no right seal.
-    func judgement(of file: OpenFile, in directory: DirectoryState) -> ClassSeals.Judgement {
+    /// Judges the class of an open file. The seal key is in memory; the file's lock is held, or no
+    /// other thread knows the file. Reports a class that nothing vouches for.
+    func judgement(of file: OpenFile) -> ClassSeals.Judgement {
         let own = file.protectionClass
+        let judgement: ClassSeals.Judgement
+        switch file.headers.stored {
         // The upgrade takes the class of a header of format 1 over, and seals it.
-        if let stored = file.headers.stored, stored.format == .version1 { return .right }
-        // An empty file without a header has the class that its directory had when it was opened.
-        let judgement =
-            file.header.map { seals.judge($0, in: directory.protectionClass) }
-            ?? (directory.protectionClass.isStronger(than: own) ? .weak : .right)
+        case .some(let stored) where stored.format == .version1: judgement = .right
+        case .some(let stored):
+            judgement =
+                seals.isRight(stored.header)
+                ? .right
+                : seals.judge(stored.header, inode: file.node.inode, surroundings(of: file.node))
+        case nil:
+            // An empty file has the class that its directory had when it was opened.
+            let now = surroundings(of: file.node)
+            judgement =
+                now.strongest?.isStronger(than: own) == true && !now.areChosen ? .weak : .right
+        }
         if judgement == .weak {
-            let letter = own.letter
             report(
                 .integrityFailure(
                     path: path(of: file.node),
-                    reason: "nothing vouches for its class \(letter), which is weaker than that "
-                        + "of its directory. It can be read, but not changed. To accept the class: "
-                        + "ward class set \(letter) FILE"))
+                    reason: "nothing vouches for its class \(own.letter). It can be read, but not "
+                        + "changed. To accept the class: ward class set \(own.letter) FILE"))
         }
         return judgement
+    }
+
+    private func surroundings(of node: Node) -> ClassSeals.Surroundings {
+        var result = ClassSeals.Surroundings()
+        var directories = node.allLinks.compactMap { link in
+            (try? backing.directoryState(of: link.parent)).map { ($0, link.parent.inode) }
+        }
+        if directories.isEmpty, let kept = node.kept { directories = [(kept.directory, 0)] }
+        for (state, inode) in directories {
+            let own = state.protectionClass
+            result.strongest = result.strongest?.stronger(own) ?? own
+            if !seals.isChosen(directory: state.id, inode: inode) {
+                result.areChosen = false
+            }
+        }
+        return result
+    }
+
+    /// Judges an empty file that is about to get its first header. The caller has write access.
+    func judgeBeforeHeader(of file: OpenFile) {
+        guard file.header == nil, seals.areOpen, file.notes.seal.value == .open else { return }
+        file.notes.seal.value = judgement(of: file)
     }
 
     /// Whether nothing vouches for the class of an open file, so that its content must not change.
     package func isClassRefused(of file: OpenFile) -> Bool { file.notes.seal.value == .weak }
 
     /// Throws `EIO` where nothing vouches for the class of an open file. Judges a file that was
-    /// opened before the first unlock. The content lock is not held.
+    /// opened before the first unlock. The file's lock is held exclusively; the content lock is
+    /// not held.
     func requireSeal(of file: OpenFile) throws(Errno) {
-        guard seals.areOpen else { return }
-        if file.notes.seal.value == .open {
-            file.notes.seal.value = judgement(of: file, in: try lastDirectory(of: file.node))
+        if file.notes.seal.value != .weak {
+            guard seals.areOpen else { return }
+            file.notes.seal.value = judgement(of: file)
         }
-        guard file.notes.seal.value == .right else { throw .ioError }
+        guard file.notes.seal.value != .weak else { throw .ioError }
     }
 
     /// A program is about to set the class of a file. The present class counts if the owner does
@@ -50,18 +80,21 @@ extension Volume {
     ) throws(Errno) {
         let file = access.file
         let before = file.notes.seal.value
-        guard before != .right else { return }
+        guard seals.areUsed, before != .right else { return }
         guard isOwner else {
-            if before == .open, seals.areOpen {
-                file.notes.seal.value = judgement(of: file, in: try lastDirectory(of: file.node))
+            if !before.admitsChanges, before != .weak, seals.areOpen {
+                file.notes.seal.value = judgement(of: file)
+            }
+            return
+        }
+        guard seals.areOpen else {
+            file.notes.seal.value = .chosen
+            if let header = file.headers.bound {
+                seals.noteChosen(header, inode: file.node.inode)
             }
             return
         }
         file.notes.seal.value = .right
-        guard seals.areOpen else {
-            if let header = file.header { seals.noteMade(header.fileID, header.protectionClass) }
-            return
-        }
         do throws(Errno) {
             try writeSeal(access)
         } catch {
@@ -100,12 +133,12 @@ extension Volume {
 
     // MARK: Sealing later
 
-    /// Judges the classes of the whole tree, and gives their seals to those that count. Runs on a
+    /// Judges the classes of the whole tree, and seals those that this mount gave before. Runs on a
     /// background thread after the first unlock of a mount, and rests as long as it works. Returns
     /// true if the whole tree was seen; always in format 1, which has no seals.
     public func sealClasses(shouldStop: @escaping () -> Bool) -> Bool {
         guard seals.areUsed else { return true }
-        guard seals.areOpen, let sweep = SealSweep(self, shouldStop: shouldStop) else {
+        guard seals.areOpen, var sweep = SealSweep(self, shouldStop: shouldStop) else {
             return false
         }
         return sweep.run()
@@ -138,8 +171,8 @@ extension Volume {
             let record = DirectoryRecord(
                 directoryID: state.id, protectionClass: state.protectionClass,
                 isSynchronised: state.isMarked)
-            _ = try backing.stageAndPlace(
-                record, of: node, in: directory.rawValue, .read,
+            try backing.stageAndPlace(
+                record, of: node, state, in: directory.rawValue, .derived,
                 beforePlacing: { state.isRecordUnsynced.value = true })
             // The seal comes before those of the files in it.
             try storage.fsync(directory.rawValue)
@@ -154,8 +187,8 @@ extension Volume {
             defer { release(file, context) }
             guard let isNew = isNewborn(file, { false }), !isNew else { return true }
             try file.withWriteAccess { access throws(Errno) in
-                if file.notes.seal.value == .open {
-                    file.notes.seal.value = judgement(of: file, in: try lastDirectory(of: node))
+                if !file.notes.seal.value.admitsChanges, file.notes.seal.value != .weak {
+                    file.notes.seal.value = judgement(of: file)
                 }
                 guard file.notes.seal.value == .right, file.isWritable, !isReadOnly else { return }
                 try writeSeal(access)
@@ -167,8 +200,8 @@ extension Volume {
     }
 }
 
-/// One pass over the tree after the first unlock: judges each class, and writes the seals that are
-/// missing.
+/// One pass over the tree after the first unlock: judges each class, and writes the seals of those
+/// that this mount gave before.
 ///
 /// Concurrency: its thread alone. It takes one `OpenFile.lock` at a time, and only of files without
 /// a right seal.
@@ -176,6 +209,9 @@ struct SealSweep {
     private let volume: Volume
     private let context: WorkerContext
     private let shouldStop: () -> Bool
+    /// Directories that wait, each with a look-up.
+    private var waiting: [Node] = []
+    private var isComplete = true
 
     /// Nil without memory for a context.
     init?(_ volume: Volume, shouldStop: @escaping () -> Bool) {
@@ -185,49 +221,53 @@ struct SealSweep {
         self.shouldStop = shouldStop
     }
 
-    /// Returns false if it was stopped.
-    func run() -> Bool {
-        visit(volume.nodes.root)
-        try? volume.sealDirectories()
-        return !shouldStop()
+    /// Returns false if it was stopped, or could not read or write something.
+    mutating func run() -> Bool {
+        volume.nodes.table.retain(volume.nodes.root)
+        waiting = [volume.nodes.root]
+        while let directory = waiting.popLast() {
+            if !shouldStop() {
+                let begin = SystemClock.monotonic()
+                if (try? visit(directory)) == nil, directory.link != nil { isComplete = false }
+                rest(SystemClock.monotonic() - begin)
+            }
+            volume.nodes.table.release(directory, lookups: 1)
+        }
+        return isComplete && !shouldStop()
     }
 
-    private func visit(_ directory: Node) {
-        let begin = SystemClock.monotonic()
-        guard let state = try? volume.backing.directoryState(of: directory),
-            let descriptor = try? volume.backing.directoryDescriptor(of: directory)
-        else { return }
-        try? volume.sealDirectories()
+    private mutating func visit(_ directory: Node) throws(Errno) {
+        let state = try volume.backing.directoryState(of: directory)
+        let descriptor = try volume.backing.directoryDescriptor(of: directory)
+        if (try? volume.sealDirectories()) == nil { isComplete = false }
         var stored: [[CChar]] = []
-        try? volume.storage.list(descriptor.rawValue) { entry in
+        try volume.storage.list(descriptor.rawValue) { entry in
             guard entry.type != UInt8(DT_LNK), volume.keys.names.isOurs(entry.name, in: state)
             else { return }
             stored.append(entry.name.zeroTerminated)
         }
-        var directories: [Node] = []
-        defer { for node in directories { volume.nodes.table.release(node, lookups: 1) } }
         for name in stored {
             if shouldStop() { return }
             guard let status = try? volume.storage.fstatat(descriptor.rawValue, name) else {
                 continue
             }
-            let type = status.st_mode & S_IFMT
-            if type == S_IFREG {
-                guard status.st_size > 0, lacksSeal(name, in: descriptor.rawValue) else { continue }
-            } else if type != S_IFDIR {
-                continue
-            }
-            let node = volume.nodes.table.retain(inode: UInt64(status.st_ino), type: type)
-            node.addLink(directory, name)
-            if type == S_IFDIR {
-                directories.append(node)
-            } else {
-                _ = volume.sealFile(node, context)
-                volume.nodes.table.release(node, lookups: 1)
-            }
+            look(at: name, status, in: directory, descriptor.rawValue)
         }
-        rest(SystemClock.monotonic() - begin)
-        for node in directories where !shouldStop() { visit(node) }
+    }
+
+    private mutating func look(
+        at name: [CChar], _ status: FileStatus, in directory: Node, _ descriptor: Int32
+    ) {
+        let type = status.st_mode & S_IFMT
+        guard
+            type == S_IFDIR
+                || type == S_IFREG && status.st_size > 0 && lacksSeal(name, in: descriptor)
+        else { return }
+        let node = volume.nodes.table.retain(inode: UInt64(status.st_ino), type: type)
+        node.addLink(directory, name)
+        if type == S_IFDIR { return waiting.append(node) }
+        if !volume.sealFile(node, context) { isComplete = false }
+        volume.nodes.table.release(node, lookups: 1)
     }
 
     /// Whether a file has a header without its right seal. Reads it without opening the file for

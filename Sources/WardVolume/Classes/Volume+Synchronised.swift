@@ -42,7 +42,7 @@ extension Volume {
             let own = state.protectionClass
             try writeRecord(
                 of: node, state, ClassRules.inherited(own, isInMarked: isMarked),
-                isMarked: isMarked, context)
+                isMarked: isMarked, isChosen: state.judgement.value != .open, context)
         }
         if isMarked { gate.contexts.awaitClassDecisions() }
     }

@@ -44,7 +44,9 @@ extension Volume {
         let format = format ?? file.headers.stored?.format ?? keys.format
         guard format >= .version2 else { return storedHeader(header, format) }
         return storedHeader(
-            seals.sealed(header, replacing: file.header, file.notes.seal.value), format)
+            seals.sealed(
+                header, replacing: file.headers.bound, file.notes.seal.value,
+                inode: file.node.inode), format)
     }
 
     /// The header as it is stored, with the seal that it has.
@@ -94,6 +96,7 @@ extension Volume {
     ) throws(Errno) {
         let file = access.file
         precondition(file.sizeBytes == 0)
+        judgeBeforeHeader(of: file)
         guard file.isWritable else { throw .readOnlyFileSystem }
         let before = keepsTimes ? try storage.fstat(file.descriptor) : nil
         let old = file.headers.stored

@@ -44,7 +44,7 @@ extension Volume {
     func enter(
         _ file: OpenFile, _ operation: ContentOperation, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> ContentAccess {
-        if operation.changesContent, file.notes.seal.value != .right {
+        if operation.changesContent, !file.notes.seal.value.admitsChanges {
             try requireSeal(of: file)
         }
         let access = context.lockContent()

@@ -194,12 +194,12 @@ package struct NameRepair: Sendable {
         let parentID = try volume.backing.parentID(of: node)
         // A record that is only restored gets its seal. A new one is judged when it is used.
         let isKnown = node.directory.map {
-            $0.isJudged.value && $0.id == record.directoryID
+            $0.judgement.value == .right && $0.id == record.directoryID
                 && $0.protectionClass == record.protectionClass
         }
         let hidden = try volume.backing.stageRecord(
             isKnown == true
-                ? volume.seals.sealed(record, parentID: parentID, .read) : record,
+                ? volume.seals.sealed(record, parentID: parentID) : record,
             in: descriptor, parentID: parentID)
         try volume.backing.placeRecord(hidden, in: descriptor)
         try volume.storage.fsync(descriptor)

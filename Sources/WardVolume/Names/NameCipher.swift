@@ -88,8 +88,12 @@ package struct NameCipher: ~Copyable, Sendable {
 
     /// Whether a stored name belongs to the volume: it decrypts, or has the form of a long name.
     func isOurs(_ stored: [UInt8], in state: DirectoryState) -> Bool {
+        isOurs(stored, in: state.id)
+    }
+
+    func isOurs(_ stored: [UInt8], in directoryID: [UInt8]) -> Bool {
         if stored.first == NameCipher.longNamePrefix { return stored.count == 44 }
-        return stored.withUnsafeBytes { decrypt($0, in: state.id) } != nil
+        return stored.withUnsafeBytes { decrypt($0, in: directoryID) } != nil
     }
 
     /// Lends the sealed name, ciphertext ‖ tag.

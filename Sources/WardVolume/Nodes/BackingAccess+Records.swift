@@ -75,9 +75,15 @@ extension BackingAccess {
         }
         return Result { () throws(FormatError) in
             let target = String(decoding: target, as: UTF8.self)
-            return isBound
+            let record =
+                isBound
                 ? try keys.boundRecord(target, parentID: parentID)
                 : try keys.directoryRecord(target, parentID: parentID)
+            let isRoot = keys.format == .version1 || parentID == DirectoryRecord.noParent
+            guard isRoot || record.directoryID != keys.rootID else {
+                throw FormatError(.malformed, "directory record: the root's ID")
+            }
+            return record
         }
     }
 
@@ -96,11 +102,11 @@ extension BackingAccess {
         of node: Node, _ state: DirectoryState, _ descriptor: Int32
     ) throws(Errno) -> Bool {
         if try isFirstRecordBound(descriptor, parentID: try parentID(of: node)) { return false }
-        _ = try stageAndPlace(
+        try stageAndPlace(
             DirectoryRecord(
                 directoryID: state.id, protectionClass: state.protectionClass,
                 isSynchronised: state.isMarked),
-            of: node, in: descriptor, .chosen, beforePlacing: {})
+            of: node, state, in: descriptor, .chosen, beforePlacing: {})
         // A record that an interrupted move left is of no use any more.
         try? storage.unlinkat(descriptor, DirectoryRecord.nextLinkName, 0)
         return true

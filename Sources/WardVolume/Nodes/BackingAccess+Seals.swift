@@ -31,37 +31,43 @@ final class UnsealedDirectories: Sendable {
 extension BackingAccess {
     /// Judges the class of a directory, once in a mount. The seal key is in memory.
     ///
-    /// The class counts where the record has the right seal, or this mount wrote it before the
-    /// first unlock. Else the strongest of these counts: the record's class, the parent's, and the
-    /// classes of all files and directories in it. The root always has a seal: without it, class A
-    /// counts. That is reported, and the record gets its seal in the background.
+    /// The class and the mark count where the record has the right seal, or this mount wrote it
+    /// before the first unlock. Else the strongest of these classes counts, and no mark: the
+    /// record's class, the parent's, and those of all files and directories in it. The root always
+    /// has a seal: without it, class A counts. That is reported, and stays so until the owner sets
+    /// a class.
     func judge(_ node: Node, _ state: DirectoryState) throws(Errno) {
         let descriptor = try directoryDescriptorForJudge(of: node, state)
         defer { storage.close(descriptor) }
         let parentID = try parentID(of: node)
         let record = try readRecord(descriptor, node)
+        // The record may have been replaced since it was read.
+        let claimed = record.protectionClass.stronger(state.protectionClass)
         if record.directoryID == state.id, seals.isRight(record, parentID: parentID) {
-            // The record may have been replaced since it was read.
-            state.protectionClass = record.protectionClass.stronger(state.protectionClass)
-            if record.isSynchronised { state.isMarked = true }
+            _ = state.judged(.right, claimed, isMarked: record.isSynchronised || state.isMarked)
         } else if keys.readsVersion1, try isOfVersion1(node, record, descriptor, parentID) {
             // The upgrade takes the class over, and seals it. The root's record is new already.
-            if node === root { unsealed.note(node) { nodes.table.retain($0) } }
-        } else if let made = seals.classMade(state.id) {
+            if state.judged(.right, claimed, isMarked: state.isMarked), node === root {
+                unsealed.note(node) { nodes.table.retain($0) }
+            }
+        } else if let made = seals.madeDirectory(state.id, inode: node.inode) {
             // The parent's class may have been another person's when it was inherited.
-            state.protectionClass =
-                made.origin == .chosen
+            let counts =
+                made.isChosen
                 ? made.protectionClass
                 : made.protectionClass.stronger(try parentClass(of: node) ?? .none)
-            unsealed.note(node) { nodes.table.retain($0) }
+            if state.judged(.right, counts, isMarked: made.isSynchronised) {
+                unsealed.note(node) { nodes.table.retain($0) }
+            }
         } else {
-            let before = record.protectionClass.stronger(state.protectionClass)
-            let counts = try strongest(before, node, state, descriptor)
-            state.protectionClass = counts
-            unsealed.note(node) { nodes.table.retain($0) }
-            reportUnsealed(node, record, before, counts)
+            let counts =
+                node === root
+                ? .complete
+                : try strongest(
+                    claimed.stronger(try parentClass(of: node) ?? .none), state.id, descriptor)
+            guard state.judged(.weak, counts, isMarked: false) else { return }
+            reportUnsealed(node, record, claimed, counts)
         }
-        state.isJudged.value = true
     }
 
     /// Whether an upgrade has not carried over a directory's record yet, or a moment ago.
@@ -92,15 +98,15 @@ extension BackingAccess {
         return try directoryState(of: parent).protectionClass
     }
 
-    private func strongest(
-        _ own: ProtectionClass, _ node: Node, _ state: DirectoryState, _ descriptor: Int32
+    /// The strongest of a class and those of all files and directories in an open directory.
+    func strongest(
+        _ own: ProtectionClass, _ id: [UInt8], _ descriptor: Int32
     ) throws(Errno) -> ProtectionClass {
-        if node === root { return .complete }
         var strongest = own
-        if let parent = try parentClass(of: node) { strongest = strongest.stronger(parent) }
         try storage.list(descriptor) { entry in
-            guard strongest != .complete, keys.names.isOurs(entry.name, in: state),
-                let found = classOfEntry(entry.name.zeroTerminated, in: descriptor, state.id)
+            guard strongest != .complete, entry.type != UInt8(DT_LNK),
+                keys.names.isOurs(entry.name, in: id),
+                let found = classOfEntry(entry.name.zeroTerminated, in: descriptor, id)
             else { return }
             strongest = strongest.stronger(found)
         }
@@ -143,31 +149,46 @@ extension BackingAccess {
         _ node: Node, _ record: DirectoryRecord, _ claimed: ProtectionClass,
         _ counts: ProtectionClass
     ) {
-        let path = names.path(of: node)
         let cause =
             record.hasSeal
             ? "the class of the directory was changed by a program without the passcode"
             : "nothing vouches for the class of the directory: it was set before a first unlock, "
                 + "or by a program without the passcode"
+        let mark = record.isSynchronised ? " Its mark of ward sync does not count." : ""
         reporter.report(
             .integrityFailure(
-                path: path,
-                reason: "\(cause). It says \(claimed.letter), and \(counts.letter) counts. "
-                    + "To choose another class: ward class set CLASS DIRECTORY"))
+                path: names.path(of: node),
+                reason: "\(cause). It says \(claimed.letter), and \(counts.letter) counts.\(mark) "
+                    + "To set the class: ward class set CLASS DIRECTORY"))
     }
 
-    /// Writes a record with its seal in the place of a directory's old one. Does not sync. Calls
-    /// `beforePlacing` when only the renaming is left. Returns whether the record has its seal. The
-    /// directory's `recordLock` is held.
+    /// The origin of a directory's new record.
+    enum RecordOrigin {
+        /// A program chose the class.
+        case chosen
+        /// The class or the mark follows from others, and from the record before.
+        case derived
+    }
+
+    /// Writes a record in the place of a directory's old one, with its seal where it may have one.
+    /// Does not sync. Calls `beforePlacing` when only the renaming is left. The directory's
+    /// `recordLock` is held.
     func stageAndPlace(
-        _ record: DirectoryRecord, of node: Node, in directory: Int32,
-        _ origin: ClassSeals.Origin, beforePlacing: () -> Void
-    ) throws(Errno) -> Bool {
+        _ record: DirectoryRecord, of node: Node, _ state: DirectoryState, in directory: Int32,
+        _ origin: RecordOrigin, beforePlacing: () -> Void
+    ) throws(Errno) {
         let parentID = try parentID(of: node)
-        let sealed = seals.sealed(record, parentID: parentID, origin)
-        let hidden = try stageRecord(sealed, in: directory, parentID: parentID)
+        let isOurs = origin == .chosen || state.judgement.value == .right
+        let new = isOurs ? seals.sealed(record, parentID: parentID) : record
+        let hidden = try stageRecord(new, in: directory, parentID: parentID)
         beforePlacing()
         try placeRecord(hidden, in: directory)
-        return sealed.hasSeal
+        if origin == .chosen { seals.noteChosen(directory: state.id, inode: node.inode) }
+        if new.hasSeal {
+            seals.forgetMade(state.id, inode: node.inode)
+            state.judgement.value = .right
+        } else if origin == .chosen {
+            seals.noteMade(record, inode: node.inode, isChosen: true)
+        }
     }
 }

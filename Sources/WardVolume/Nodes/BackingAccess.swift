@@ -39,7 +39,7 @@ package final class BackingAccess: Sendable {
     /// valid record.
     package func directoryState(of node: Node) throws(Errno) -> DirectoryState {
         if let state = node.directory {
-            if !state.isJudged.value, seals.areOpen { try judge(node, state) }
+            if state.judgement.value == .open, seals.areOpen { try judge(node, state) }
             return state
         }
         guard node.isDirectory else { throw .notDirectory }
@@ -56,7 +56,7 @@ package final class BackingAccess: Sendable {
         let opened = StoreDescriptor(descriptor, storage)
         let state = node.adopt(made)
         if state === made { nodes.keptDirectories.keep(opened, state) }
-        if !state.isJudged.value, seals.areOpen { try judge(node, state) }
+        if state.judgement.value == .open, seals.areOpen { try judge(node, state) }
         return state
     }
 

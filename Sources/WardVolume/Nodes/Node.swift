@@ -172,14 +172,31 @@ package final class DirectoryState: Sendable {
     private let descriptor = Mutex<StoreDescriptor?>(nil)
 
     init(record: DirectoryRecord, _ seals: ClassSeals) {
-        isJudged = AtomicValue(!seals.areUsed)
+        judgement = AtomicValue(seals.unjudged)
         id = record.directoryID
         classValue = AtomicValue(record.protectionClass)
         mark = Atomic(record.isSynchronised)
     }
 
-    /// Whether the class counts as it is: by its seal, or by a judgement (`ClassSeals`).
-    let isJudged: AtomicValue<Bool>
+    /// The standing of the class: open, right, or weak. It leaves `open` once.
+    let judgement: AtomicValue<ClassSeals.Judgement>
+    private let judging = Mutex(())
+    /// Whether the class that counts may be another one than the record's, without a seal.
+    package var isClassRefused: Bool { judgement.value == .weak }
+
+    /// Takes a judgement, the class and the mark that count, unless there is a judgement already.
+    /// Returns whether it was taken.
+    func judged(
+        _ new: ClassSeals.Judgement, _ protectionClass: ProtectionClass, isMarked: Bool
+    ) -> Bool {
+        judging.withLock { _ in
+            guard judgement.value == .open else { return false }
+            self.protectionClass = protectionClass
+            self.isMarked = isMarked
+            judgement.value = new
+            return true
+        }
+    }
     /// Held while the record, with the class and the mark, is written anew.
     let recordLock = Lock(.record)
     /// The record was written anew and may not be durable. Guarded by `recordLock`.

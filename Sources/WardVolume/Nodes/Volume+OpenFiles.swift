@@ -143,7 +143,7 @@ extension Volume {
                 ?? directory.protectionClass,
             beginning)
         file.notes.presumeSetIDBits(backing: status.st_mode)
-        if seals.areOpen { file.notes.seal.value = judgement(of: file, in: directory) }
+        if seals.areOpen { file.notes.seal.value = judgement(of: file) }
         return (file, offset)
     }
 

@@ -168,9 +168,16 @@ extension BackingAccess {
             isOfVersion1 = try !isFirstRecordBound(moved, parentID: from.id)
         }
         if isOfVersion1 || seals.isRight(record, parentID: from.id) {
-            record = seals.sealed(record, parentID: to.state.id, .read)
+            record = seals.sealed(record, parentID: to.state.id)
         } else {
             record.seal = ClassSeal.noDirectorySeal
+            let inode = UInt64(try storage.fstat(moved).st_ino)
+            // The class counts by its surroundings, and these change now.
+            if seals.areOpen, !seals.hasMade(directory: record.directoryID, inode: inode) {
+                record.protectionClass = try strongest(
+                    record.protectionClass.stronger(from.protectionClass), record.directoryID,
+                    moved)
+            }
         }
         try storage.symlinkat(
             target: record.linkTarget(

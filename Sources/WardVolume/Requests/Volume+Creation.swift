@@ -45,18 +45,31 @@ extension Volume {
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> (Node, OpenFile, Attributes) {
         if isReadOnly { throw .readOnlyFileSystem }
+        let judgement = seals.ofNew
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
-        let protectionClass = try classOfNewFile(parent, state, name, caller, context)
+        let given = NewClass(
+            protectionClass: try classOfNewFile(parent, state, name, caller, context), judgement)
         return try backing.withName(name, in: parent, state, to: context.nameA) {
             place throws(Errno) in
             let trueMode = try maskedMode(mode, umask, parent)
-            return try makeFile(place, trueMode, protectionClass, caller, context)
+            return try makeFile(place, trueMode, given, caller, context)
+        }
+    }
+
+    /// The class of a new file, and its standing.
+    private struct NewClass {
+        let protectionClass: ProtectionClass
+        let judgement: ClassSeals.Judgement
+
+        init(protectionClass: ProtectionClass, _ judgement: ClassSeals.Judgement) {
+            self.protectionClass = protectionClass
+            self.judgement = judgement
         }
     }
 
     private func makeFile(
-        _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,
+        _ place: StoredName, _ trueMode: mode_t, _ given: NewClass,
         _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> (Node, OpenFile, Attributes) {
         try place.makeLongLink(names)
@@ -64,7 +77,7 @@ extension Volume {
         do throws(Errno) {
             // Also for classes C and D: `writeRecord` waits for it. Does nothing if it was begun.
             context.beginClassDecision()
-            made = try makeBackingFile(place, trueMode, protectionClass, caller)
+            made = try makeBackingFile(place, trueMode, given, caller)
         } catch {
             place.removeLongLink(names)
             throw error
@@ -74,15 +87,15 @@ extension Volume {
 
     /// Makes the backing file under its name. Returns its status if nothing was done to it since.
     private func makeBackingFile(
-        _ place: StoredName, _ trueMode: mode_t, _ protectionClass: ProtectionClass,
+        _ place: StoredName, _ trueMode: mode_t, _ given: NewClass,
         _ caller: Caller
     ) throws(Errno) -> (file: OpenFile, status: FileStatus?) {
         let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
-        guard place.state.gives(protectionClass), !storedMode.needsRecord,
+        guard place.state.gives(given.protectionClass), !storedMode.needsRecord,
             !inheritsTooLittle(in: place.state, isDirectory: false)
         else {
             let file = try makeStaged(
-                place.descriptor, place.state, trueMode, protectionClass, caller)
+                place.descriptor, place.state, trueMode, given, caller)
             do throws(Errno) {
                 try storage.linkDescriptor(file.descriptor, place.descriptor, place.stored)
             } catch {
@@ -99,7 +112,7 @@ extension Volume {
                 mode: storedMode.bits)
         }
         do throws(Errno) {
-            let made = try adopt(descriptor, protectionClass, place.state)
+            let made = try adopt(descriptor, given, place.state)
             return (made.file, made.status)
         } catch {
             takeBack(place.stored, place.parent, place.descriptor)
@@ -173,7 +186,7 @@ extension Volume {
     /// Makes the open file of a descriptor that was just created, with a fresh node, one look-up
     /// and one handle. Closes the descriptor if it throws.
     private func adopt(
-        _ descriptor: Int32, _ protectionClass: ProtectionClass, _ state: DirectoryState
+        _ descriptor: Int32, _ given: NewClass, _ state: DirectoryState
     ) throws(Errno) -> (file: OpenFile, status: FileStatus) {
         let status: FileStatus
         do throws(Errno) {
@@ -185,10 +198,10 @@ extension Volume {
         let file = nodes.table.replace(inode: UInt64(status.st_ino), type: S_IFREG) { node in
             let file = OpenFile(
                 node: node, backing: BackingFile(storage, descriptor, isWritable: true),
-                protectionClass: protectionClass,
+                protectionClass: given.protectionClass,
                 FileBeginning(
                     headers: FileHeaderState(directoryID: state.id), extent: .made,
-                    isBeyondDoubt: true))
+                    isBeyondDoubt: true, seal: given.judgement))
             file.notes.presumeSetIDBits(backing: status.st_mode)
             file.syncs.mendedFailures.value = durability.syncFailures
             attach(file, to: node)
@@ -202,14 +215,14 @@ extension Volume {
     /// never leaves the name with another class.
     private func makeStaged(
         _ directory: Int32, _ state: DirectoryState, _ trueMode: mode_t,
-        _ protectionClass: ProtectionClass, _ caller: Caller
+        _ given: NewClass, _ caller: Caller
     ) throws(Errno) -> OpenFile {
         let storedMode = BackingMode(trueMode: trueMode, isDirectory: false)
         let descriptor = try store.asCaller(caller) { () throws(Errno) in
             try storage.openat(
                 directory, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR, mode: storedMode.bits)
         }
-        let file = try adopt(descriptor, protectionClass, state).file
+        let file = try adopt(descriptor, given, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
                 try storage.chmod(descriptor, storedMode.bits)
@@ -221,9 +234,9 @@ extension Volume {
                         descriptor, BackingMode.attributeName, bytes, flags: 0)
                 }
             }
-            if !state.gives(protectionClass) {
+            if !state.gives(given.protectionClass) {
                 try file.withWriteAccess { access throws(Errno) in
-                    try makeDurableHeader(access, protectionClass)
+                    try makeDurableHeader(access, given.protectionClass)
                 }
             }
         } catch {
@@ -248,6 +261,7 @@ extension Volume {
     ) throws(Errno) -> (entry: Entry, file: OpenedFile) {
         if isReadOnly { throw .readOnlyFileSystem }
         let parent = node(parent)
+        let judgement = seals.ofNew
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
         let inherited = try classOfNewFiles(in: parent, state, context)
@@ -259,7 +273,8 @@ extension Volume {
                 directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
                 mode: storedMode.bits)
         }
-        let file = try adopt(descriptor, inherited, state).file
+        let given = NewClass(protectionClass: inherited, judgement)
+        let file = try adopt(descriptor, given, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
                 try storage.chmod(descriptor, storedMode.bits)
@@ -315,6 +330,7 @@ extension Volume {
         let parentNode = node(parent)
         let trueMode = try maskedMode(mode, umask, parentNode)
         let storedMode = BackingMode(trueMode: trueMode, isDirectory: true)
+        let judgement = seals.ofNew
         let inherited = try protectionClass(of: parentNode, context)
         return try make(parent, name, context, isDirectory: true) {
             directory, stored, state throws(Errno) in
@@ -334,10 +350,14 @@ extension Volume {
                 let descriptor = try storage.openat(
                     directory, hidden, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
                 defer { storage.close(descriptor) }
-                let record = seals.sealed(
-                    DirectoryRecord(
-                        directoryID: SystemRandom.bytes(16), protectionClass: inherited),
-                    parentID: state.id, .inherited)
+                var record = DirectoryRecord(
+                    directoryID: SystemRandom.bytes(16), protectionClass: inherited)
+                if judgement == .right {
+                    record = seals.sealed(record, parentID: state.id)
+                } else {
+                    let inode = UInt64(try storage.fstat(descriptor).st_ino)
+                    seals.noteMade(record, inode: inode, isChosen: false)
+                }
                 try storage.symlinkat(
                     target: record.linkTarget(
                         macKey: keys.records, parentID: keys.parentID(state.id)),

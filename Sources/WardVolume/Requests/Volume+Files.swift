@@ -46,7 +46,9 @@ extension Volume {
             try mayOpen(file, .open, caller, context)
             if flags & O_ACCMODE != O_RDONLY {
                 if isReadOnly { throw .readOnlyFileSystem }
-                if file.notes.seal.value != .right { try requireSeal(of: file) }
+                if !file.notes.seal.value.admitsChanges {
+                    try file.withWriteAccess { _ throws(Errno) in try requireSeal(of: file) }
+                }
             }
             if flags & O_TRUNC != 0 {
                 try file.withWriteAccess { access throws(Errno) in

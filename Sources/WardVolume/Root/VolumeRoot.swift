@@ -84,7 +84,7 @@ enum VolumeRoot {
             var record = DirectoryRecord(directoryID: keys.rootID, protectionClass: defaultClass)
             if let keyring {
                 record = ClassSeals(keyring, format).sealed(
-                    record, parentID: DirectoryRecord.noParent, .chosen)
+                    record, parentID: DirectoryRecord.noParent)
             }
             try storage.symlinkat(
                 target: record.linkTarget(

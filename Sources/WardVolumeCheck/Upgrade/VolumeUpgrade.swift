@@ -28,6 +28,8 @@ public final class VolumeUpgrade: Sendable {
         var several: [UInt64: [Task]] = [:]
         /// The times of directories before anything in them was carried over, by inode.
         var times: [UInt64: timespec] = [:]
+        /// The directories with these IDs, by path.
+        var paths: [[UInt8]: String] = [:]
         /// Nodes with one look-up each, which is released at the end.
         var retained: [Node] = []
     }
@@ -141,6 +143,13 @@ public final class VolumeUpgrade: Sendable {
         do throws(Errno) {
             let time = try volume.modificationTime(of: node)
             tally.withLock { $0.times[node.inode] = time }
+            let id = try volume.backing.directoryState(of: node).id
+            let path = volume.path(of: node)
+            // A seal holds for an ID, so two directories must not have the same one.
+            if let other = tally.withLock({ $0.paths.updateValue(path, forKey: id) }) {
+                noteLeft(path, "it has the ID of \(other): remove one of them")
+                return Visit()
+            }
             noteDone(isNew: try volume.carryOver(directory: node))
             return try look(at: node)
         } catch {

@@ -102,7 +102,7 @@ class FileHeader:
 
     def is_sealed(self, seal_key):
         bound = self.wrapped_key + self.capsule_id if self.protection_class == 2 and self.wrapped_key else b""
-        return same(self.seal, hmac(seal_key, b"file" + bytes([self.protection_class, self.is_sparse]) + self.file_id + bound)[:16])
+        return same(self.seal, hmac(seal_key, b"file" + bytes([self.protection_class]) + self.file_id + bound)[:16])
 
     def file_key(self, class_keys, keys=None, read_capsule=None):
         """The file key; KeyError where the key of the class is not there.
@@ -286,7 +286,8 @@ class DirectoryRecord:
         if is_bound != (parent_id is not None):
             raise malformed(f"{what}: version {version}, in a volume of the other format")
         # Of format 1, records with a flag have version 2, records without one have version 1.
-        if version == 0 or protection_class not in CLASS_NAMES or data[3] or (flags > 1 if is_bound else flags != version - 1):
+        if version == 0 or protection_class not in CLASS_NAMES or data[3] or (flags > 1 if is_bound else flags != version - 1)\
+                or is_bound and not any(data[4:20]):
             raise malformed(f"{what}: impossible field")
         return cls(data[4:20], protection_class, flags == 1, data[20:32] if is_bound else bytes(12))
 
