@@ -60,7 +60,14 @@ package final class ClassSeals: Sendable {
         let isChosen: Bool
     }
 
+    /// The record that a directory had before this mount moved it without the seal key.
+    private struct MovedRecord {
+        let record: DirectoryRecord
+        let parentID: [UInt8]
+    }
+
     private struct Made {
+        var moved: [Key: MovedRecord] = [:]
         var directories: [Key: MadeDirectory] = [:]
         var files: [Key: MadeFile] = [:]
         /// Directories for which a program chose a class in this mount.
@@ -116,7 +123,10 @@ package final class ClassSeals: Sendable {
             made.directories[key] = MadeDirectory(
                 protectionClass: record.protectionClass, isSynchronised: record.isSynchronised,
                 isChosen: isChosen)
-            if isChosen { made.chosen.insert(key) }
+            if isChosen {
+                made.chosen.insert(key)
+                made.moved[key] = nil
+            }
         }
     }
 
@@ -133,11 +143,32 @@ package final class ClassSeals: Sendable {
         return made.withLock { $0.chosen.contains(Key(inode: inode, id: id)) }
     }
 
-    /// The class that this mount gave a directory without a seal; nil where it gave none.
-    package func hasMade(directory id: [UInt8], inode: UInt64) -> Bool {
-        madeDirectory(id, inode: inode) != nil
+    /// Remembers the record that a directory has in `parentID`, before a move without the seal key.
+    /// Its seal may be found right later.
+    func noteMoved(_ record: DirectoryRecord, from parentID: [UInt8], inode: UInt64) {
+        let key = Key(inode: inode, id: record.directoryID)
+        guard record.hasSeal, madeDirectory(key.id, inode: inode) == nil else { return }
+        note { made in
+            if made.moved[key] == nil {
+                made.moved[key] = MovedRecord(record: record, parentID: parentID)
+            }
+        }
     }
 
+    /// The record that a directory had before its moves, if that has the right seal.
+    func recordBeforeMoves(_ id: [UInt8], inode: UInt64) -> DirectoryRecord? {
+        guard isAnyMade.load(ordering: .acquiring),
+            let moved = made.withLock({ $0.moved[Key(inode: inode, id: id)] })
+        else { return nil }
+        return isRight(moved.record, parentID: moved.parentID) ? moved.record : nil
+    }
+
+    /// Whether this mount wrote a directory's record without a seal, and it gets one.
+    package func hasMade(directory id: [UInt8], inode: UInt64) -> Bool {
+        madeDirectory(id, inode: inode) != nil || recordBeforeMoves(id, inode: inode) != nil
+    }
+
+    /// The class that this mount gave a directory without a seal; nil where it gave none.
     func madeDirectory(_ id: [UInt8], inode: UInt64) -> MadeDirectory? {
         guard isAnyMade.load(ordering: .acquiring) else { return nil }
         return made.withLock { $0.directories[Key(inode: inode, id: id)] }
@@ -149,6 +180,7 @@ package final class ClassSeals: Sendable {
         let key = Key(inode: inode, id: id)
         made.withLock { made in
             made.directories[key] = nil
+            made.moved[key] = nil
             made.files[key] = nil
         }
     }
@@ -156,7 +188,8 @@ package final class ClassSeals: Sendable {
     private func note(_ body: (inout Made) -> Void) {
         guard areUsed else { return }
         made.withLock { made in
-            let count = made.directories.count + made.files.count + made.chosen.count
+            let count =
+                made.directories.count + made.moved.count + made.files.count + made.chosen.count
             guard count < ClassSeals.mostMade else { return }
             body(&made)
         }

@@ -59,6 +59,10 @@ extension BackingAccess {
             if state.judged(.right, counts, isMarked: made.isSynchronised) {
                 unsealed.note(node) { nodes.table.retain($0) }
             }
+        } else if let before = seals.recordBeforeMoves(state.id, inode: node.inode) {
+            if state.judged(.right, before.protectionClass, isMarked: before.isSynchronised) {
+                unsealed.note(node) { nodes.table.retain($0) }
+            }
         } else {
             let counts =
                 node === root

@@ -169,9 +169,10 @@ extension BackingAccess {
         }
         if isOfVersion1 || seals.isRight(record, parentID: from.id) {
             record = seals.sealed(record, parentID: to.state.id)
-        } else {
-            record.seal = ClassSeal.noDirectorySeal
+        } else if seals.areUsed {
             let inode = UInt64(try storage.fstat(moved).st_ino)
+            if !seals.areOpen { seals.noteMoved(record, from: from.id, inode: inode) }
+            record.seal = ClassSeal.noDirectorySeal
             // The class counts by its surroundings, and these change now.
             if seals.areOpen, !seals.hasMade(directory: record.directoryID, inode: inode) {
                 record.protectionClass = try strongest(
