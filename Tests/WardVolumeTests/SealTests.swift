@@ -198,6 +198,26 @@ struct SealTests {
         #expect(harness.events.integrityFailures == [])
     }
 
+    @Test("a header that an empty file gets after the first unlock has its seal")
+    func headerAfter() throws {
+        let harness = try harness()
+        try harness.reboot()
+        let (made, handle) = try harness.create("made")
+        try harness.unlockFirst()
+        let setNote = { (node: NodeID) in
+            try harness.withName("user.note") { name throws(Errno) in
+                try harness.withName("x") { value throws(Errno) in
+                    try harness.volume.setExtendedAttribute(
+                        of: node, name, value: value, flags: 0, dropSetGroupID: false,
+                        caller: harness.caller, harness.context)
+                }
+            }
+        }
+        try setNote(made)
+        harness.volume.release(handle, harness.context)
+        #expect(try attacker.unsealed(harness) == [])
+    }
+
     @Test("a file without a name can be written to after the first unlock")
     func unlinked() throws {
         let harness = try harness()

@@ -33,6 +33,9 @@ package final class ClassSeals: Sendable {
         var word: UInt64 { rawValue }
         init(word: UInt64) { self = Judgement(rawValue: word)! }
 
+        /// Whether the class is judged once there is a seal key.
+        var isWaiting: Bool { self == .open || self == .inherited || self == .chosen }
+
         /// Whether the content of a file may change without another look.
         @inline(__always)
         var admitsChanges: Bool { self == .right || self == .passed }

@@ -39,23 +39,25 @@ extension Volume {
 
     private func surroundings(of node: Node) -> ClassSeals.Surroundings {
         var result = ClassSeals.Surroundings()
-        var directories = node.allLinks.compactMap { link in
-            (try? backing.directoryState(of: link.parent)).map { ($0, link.parent.inode) }
-        }
-        if directories.isEmpty, let kept = node.kept { directories = [(kept.directory, 0)] }
-        for (state, inode) in directories {
-            let own = state.protectionClass
+        func add(_ state: DirectoryState?, inode: UInt64) {
+            // A directory that can't be read may have any class.
+            let own = state?.protectionClass ?? .complete
             result.strongest = result.strongest?.stronger(own) ?? own
-            if !seals.isChosen(directory: state.id, inode: inode) {
+            if state.map({ seals.isChosen(directory: $0.id, inode: inode) }) != true {
                 result.areChosen = false
             }
         }
+        let links = node.allLinks
+        for link in links {
+            add(try? backing.directoryState(of: link.parent), inode: link.parent.inode)
+        }
+        if links.isEmpty, let kept = node.kept { add(kept.directory, inode: 0) }
         return result
     }
 
     /// Judges an empty file that is about to get its first header. The caller has write access.
     func judgeBeforeHeader(of file: OpenFile) {
-        guard file.header == nil, seals.areOpen, file.notes.seal.value == .open else { return }
+        guard file.header == nil, seals.areOpen, file.notes.seal.value.isWaiting else { return }
         file.notes.seal.value = judgement(of: file)
     }
 
@@ -82,7 +84,7 @@ extension Volume {
         let before = file.notes.seal.value
         guard seals.areUsed, before != .right else { return }
         guard isOwner else {
-            if !before.admitsChanges, before != .weak, seals.areOpen {
+            if before.isWaiting, seals.areOpen {
                 file.notes.seal.value = judgement(of: file)
             }
             return
@@ -187,7 +189,7 @@ extension Volume {
             defer { release(file, context) }
             guard let isNew = isNewborn(file, { false }), !isNew else { return true }
             try file.withWriteAccess { access throws(Errno) in
-                if !file.notes.seal.value.admitsChanges, file.notes.seal.value != .weak {
+                if file.notes.seal.value.isWaiting {
                     file.notes.seal.value = judgement(of: file)
                 }
                 guard file.notes.seal.value == .right, file.isWritable, !isReadOnly else { return }

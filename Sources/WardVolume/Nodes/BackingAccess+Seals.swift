@@ -1,3 +1,4 @@
+import CWardLinux
 import Glibc
 import Synchronization
 import WardFormat
