@@ -182,11 +182,13 @@ extension MountSuite {
                 """
                 mkdir "$MNT/a"; \(environment.ward) class set A "$MNT/a" --quiet
                 coproc LEFT { \(script); }
+                left=$LEFT_PID
                 output=${LEFT[0]} input=${LEFT[1]}
                 read -r line <&"$output"; test "$line" = ready
                 \(environment.ward) lock "$MNT" --now --quiet
                 \(environment.ward) unlock "$MNT" --passcode-file '\(volume.passcodeFile)' --quiet
                 echo >&"$input"; read -r kept <&"$output"; echo "$kept"
+                wait "$left"
                 """)
             #expect(kept == "True\n")
             try volume.remount()
