@@ -256,9 +256,8 @@ package final class ClassSeals: Sendable {
         var areChosen = true
     }
 
-    /// The judgement of a header that was read, with the seal key.
+    /// The judgement of a header that was read, without the right seal.
     func judge(_ header: FileHeader, inode: UInt64, _ surroundings: Surroundings) -> Judgement {
-        if isRight(header) { return .right }
         let own = header.protectionClass
         let isWeaker = surroundings.strongest?.isStronger(than: own) ?? false
         if let made = madeFile(header, inode: inode),

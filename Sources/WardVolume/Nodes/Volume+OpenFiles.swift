@@ -106,7 +106,7 @@ extension Volume {
 
     /// Returns the directory that the node is in, or was in when it was replaced. An empty file has
     /// the class of this directory only.
-    func lastDirectory(of node: Node) throws(Errno) -> DirectoryState {
+    private func lastDirectory(of node: Node) throws(Errno) -> DirectoryState {
         if let link = node.link { return try backing.directoryState(of: link.parent) }
         guard let kept = node.kept else { throw .staleNFSFileHandle }
         return kept.directory

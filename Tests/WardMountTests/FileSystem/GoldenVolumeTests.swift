@@ -29,14 +29,7 @@ extension MountSuite {
 
             try volume.mount()
             try volume.unlock()
-            try reader.features("compare", manifest, volume.mountPoint, "--any-owner")
-            try reader.features("continue", volume.mountPoint)
-            let later = try reader.manifest("later")
-            try volume.remount()
-            try reader.features("compare", later, volume.mountPoint)
-            try expectNothingFound(volume)
-            try volume.unmount()
-            try reader.extractAndCompare(later)
+            let later = try useAndCompare(volume, reader, manifest)
             try reader.expectMarks(later)
         }
 
@@ -67,6 +60,14 @@ extension MountSuite {
             try volume.mount()
             try volume.unlock()
             try expectFormat(2, isUpgrading: false, volume)
+            _ = try useAndCompare(volume, reader, manifest)
+        }
+
+        /// Compares an unlocked volume with the manifest, works on it, and compares what ward and
+        /// the second reader then find. Unmounts it. Returns the manifest of the later content.
+        private func useAndCompare(
+            _ volume: MountedVolume, _ reader: SecondReader, _ manifest: String
+        ) throws -> String {
             try reader.features("compare", manifest, volume.mountPoint, "--any-owner")
             try reader.features("continue", volume.mountPoint)
             let later = try reader.manifest("later")
@@ -75,6 +76,7 @@ extension MountSuite {
             try expectNothingFound(volume)
             try volume.unmount()
             try reader.extractAndCompare(later)
+            return later
         }
 
         private func upgrade(_ volume: MountedVolume) throws -> Finished {
