@@ -17,7 +17,7 @@ import WardSystem
             parameters: VolumeParameters(uuid: uuid, pageBytes: 4096),
             passcode: try passcode("1234"), cost: .test, recoveryKitPath: CreationTests.kit,
             storage: storage
-        ) { volumeKey throws(KeybagError) in
+        ) { volumeKey, _ throws(KeybagError) in
             guard volumeKey.count == 32 else { throw .noLockedMemory(CreationTests.root) }
             do throws(Errno) {
                 try storage.replace(CreationTests.root, with: [1, 2, 3], isPublic: true)

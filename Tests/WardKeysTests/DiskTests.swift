@@ -48,7 +48,7 @@ struct DiskTests {
                 _ = try KeybagStore.create(
                     volumePath: volume, stateRoot: state,
                     parameters: .init(uuid: SystemRandom.bytes(16), pageBytes: 4096),
-                    passcode: nil, cost: .test, makeRoot: { _ in })
+                    passcode: nil, cost: .test, makeRoot: { _, _ in })
             }
         }
         #expect(create(disk.volume, disk.state) == .alreadyAVolume)

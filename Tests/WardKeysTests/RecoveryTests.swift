@@ -158,7 +158,7 @@ final class DiskVolume {
         if let passcode { given = try WardKeysTests.passcode(passcode) }
         let made = try KeybagStore.create(
             volumePath: volume, stateRoot: state, parameters: parameters, passcode: given,
-            cost: .test, recoveryKitPath: withKit ? kit : nil, makeRoot: { _ in })
+            cost: .test, recoveryKitPath: withKit ? kit : nil, makeRoot: { _, _ in })
         switch made {
         case .some(let made): code = String(decoding: try made.text().exposed(), as: UTF8.self)
         case .none: break

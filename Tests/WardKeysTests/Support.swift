@@ -41,7 +41,7 @@ struct SimulatedVolume {
     let directory: StateDirectory
 
     init(
-        passcode: String?, cost: ScryptCost = .test, format: VolumeFormat = .version1
+        passcode: String?, cost: ScryptCost = .test, format: VolumeFormat = .ofNewVolumes
     ) throws {
         storage = SimulatedKeyStorage()
         let uuid = SystemRandom.bytes(16)

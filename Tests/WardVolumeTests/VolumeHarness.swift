@@ -19,7 +19,7 @@ final class VolumeHarness {
     let caller = Caller(uid: getuid(), gid: getgid(), pid: 0)
 
     init(
-        pageBytes: Int = 4096, format: VolumeFormat = .version1,
+        pageBytes: Int = 4096, format: VolumeFormat = .ofNewVolumes,
         defaultClass: ProtectionClass = .none,
         storage: any Storage = PosixStorage(), below: String = NSTemporaryDirectory()
     ) throws {

@@ -72,7 +72,7 @@ enum StatusText {
     private static func format(_ status: VolumeStatus) -> String? {
         guard let format = status.format else { return nil }
         return status.isUpgrading
-            ? "\(format), not all of it upgraded yet (ward upgrade --preview)" : "\(format)"
+            ? "\(format), not all of it upgraded yet (ward upgrade)" : "\(format)"
     }
 
     /// The failure of the check of the kernel; nil where it passed, or is still under way.

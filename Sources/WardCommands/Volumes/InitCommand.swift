@@ -34,6 +34,8 @@ struct InitCommand: ParsableCommand {
     var defaultClass = ClassArgument(.completeUntilFirstUserAuthentication)
     @Option(help: "Bytes of a page: 4096, or 512 for stores with atomic sectors only.")
     var pageSize = 4096
+    @Option(help: "Format of the volume: 2, or 1 for programs that read no other.")
+    var format = VolumeFormat.ofNewVolumes.rawValue
     @Option(help: "Write a recovery kit to this new file, outside the volume.", completion: .file())
     var recoveryKit: String?
     @OptionGroup var policy: PolicyOptions
@@ -49,6 +51,9 @@ struct InitCommand: ParsableCommand {
         }
         if pageSize != 512 && pageSize != 4096 {
             throw ValidationError("--page-size is 512 or 4096")
+        }
+        if VolumeFormat(rawValue: format) == nil {
+            throw ValidationError("--format is 1 or 2")
         }
         if let passcodeCost, !ScryptCost.n(passcodeCost).isPossible {
             throw ValidationError("--passcode-cost is a power of two from 1024 on")
@@ -79,6 +84,7 @@ struct InitCommand: ParsableCommand {
         }
         let kitPath = try recoveryKitPath(console)
         let parameters = VolumeParameters(uuid: UUID4.random(), pageBytes: pageSize)
+        let format = VolumeFormat(rawValue: self.format)!
         let state = StateDirectory(
             root: StateDirectory.defaultRoot(), volumeUUID: parameters.uuid)
         let code: RecoveryCode?
@@ -86,9 +92,10 @@ struct InitCommand: ParsableCommand {
             code = try KeybagStore.create(
                 volumePath: path, stateRoot: StateDirectory.defaultRoot(), parameters: parameters,
                 passcode: typed, cost: passcodeCost.map { .n($0) } ?? .calibrated,
-                recoveryKitPath: kitPath, policy: policy.change
-            ) { volumeKey throws(KeybagError) in
-                try InitCommand.makeRoot(path, parameters, defaultClass.value, volumeKey)
+                recoveryKitPath: kitPath, policy: policy.change, format: format
+            ) { volumeKey, keyring throws(KeybagError) in
+                try InitCommand.makeRoot(
+                    path, parameters, format, defaultClass.value, volumeKey, keyring)
             }
         } catch {
             _ = DirectoryTree.remove(state.path)
@@ -99,13 +106,13 @@ struct InitCommand: ParsableCommand {
 
     /// Makes all files of a volume but the keybag.
     static func makeRoot(
-        _ path: String, _ parameters: VolumeParameters, _ defaultClass: ProtectionClass,
-        _ volumeKey: borrowing SecretBytes
+        _ path: String, _ parameters: VolumeParameters, _ format: VolumeFormat,
+        _ defaultClass: ProtectionClass, _ volumeKey: borrowing SecretBytes, _ keyring: ClassKeyring
     ) throws(KeybagError) {
         do throws(VolumeOpenError) {
             try Volume.create(
                 backingPath: path, parameters: parameters, volumeKey: volumeKey,
-                defaultClass: defaultClass)
+                format: format, defaultClass: defaultClass, sealedBy: keyring)
         } catch {
             let code: KeybagError.Code
             if case .system(let errno) = error.code {
@@ -148,7 +155,8 @@ struct InitCommand: ParsableCommand {
             let json = JSONValue.object(present: [
                 ("volume", .string(path)), ("uuid", .string(parameters.uuidString)),
                 ("defaultClass", .string(defaultClass.value.letter)),
-                ("pageSize", .int(Int64(pageSize))), ("passcodeSet", .bool(!noPasscode)),
+                ("pageSize", .int(Int64(pageSize))), ("format", .int(Int64(format))),
+                ("passcodeSet", .bool(!noPasscode)),
                 ("stateDirectory", .string(state.path)),
                 ("recoveryKit", kitPath.map { .string($0) }),
             ])

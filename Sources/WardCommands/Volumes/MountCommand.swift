@@ -3,6 +3,7 @@ import Glibc
 import WardConsole
 import WardControl
 import WardDaemon
+import WardFormat
 import WardSystem
 
 struct MountCommand: ParsableCommand {
@@ -99,11 +100,14 @@ struct MountCommand: ParsableCommand {
         if let advice = upgradeAdvice(status) { console.note(advice) }
     }
 
-    /// Advice to go on with an upgrade, with the command; nil where none has begun.
+    /// Advice to begin an upgrade or to go on with it, with the command; nil where the volume has
+    /// the newest format.
     static func upgradeAdvice(_ status: VolumeStatus) -> String? {
-        guard status.isUpgrading else { return nil }
-        return "the volume is not all of format 2 yet: "
-            + "ward upgrade --preview \(Text.shellQuoted(status.volume)), once it is unmounted"
+        let command = "ward upgrade \(Text.shellQuoted(status.volume)), once it is unmounted"
+        if status.isUpgrading { return "the volume is not all of format 2 yet: \(command)" }
+        guard status.format == Int(VolumeFormat.version1.rawValue) else { return nil }
+        return "the volume has format 1. Format 2 detects files that are moved between directories "
+            + "behind ward's back and classes that are weakened without the passcode: \(command)"
     }
 }
 

@@ -16,9 +16,6 @@ struct UpgradeCommand: ParsableCommand {
             disk can do, and class B is safe from quantum computers. Classes and the policy can't \
             be weakened by a person who has only the device's files.
 
-            Format 2 is a preview, for volumes that you can do without: its definition may change, \
-            and a later ward may not read such a volume.
-
             The volume is not mounted meanwhile. Headers, directory records, links and attributes \
             are written anew; contents stay as they are. The passcode is asked for, because class \
             B's keys are wrapped anew.
@@ -32,12 +29,11 @@ struct UpgradeCommand: ParsableCommand {
             again), 75 it was stopped.
 
             Examples:
-              ward upgrade --preview ~/.papers
-              ward upgrade --preview ~/.papers --passcode-file /run/keys/papers --json
+              ward upgrade ~/.papers
+              ward upgrade ~/.papers --passcode-file /run/keys/papers --json
             """)
 
     @Argument(help: "The volume's directory.", completion: .directory) var volume: String
-    @Flag(help: "Take format 2 as it is today.") var preview = false
     @OptionGroup var passcode: PasscodeOptions
     @OptionGroup var options: ReportOptions
 
@@ -49,14 +45,6 @@ struct UpgradeCommand: ParsableCommand {
         // Class keys will be in memory.
         SecretInput.leaveNoDump()
         let path = try VolumeDirectory.path(volume, UpgradeCommand.what)
-        guard preview else {
-            throw CommandFailure(
-                UpgradeCommand.what, path,
-                why: "format 2 is a preview: a later ward may not read such a volume",
-                hint: "for a volume that you can do without: "
-                    + "ward upgrade --preview \(Text.shellQuoted(path))",
-                status: .usage)
-        }
         let lock = try VolumeDirectory.lock(path, UpgradeCommand.what)
         defer { _ = lock.directoryDescriptor }
         let store = try VolumeDirectory.open(path, UpgradeCommand.what)
@@ -172,8 +160,8 @@ struct UpgradeCommand: ParsableCommand {
                 + "not all: it can be mounted as it is")
         console.note(
             report.isInterrupted
-                ? "to go on: ward upgrade --preview \(place)"
-                : "to go on: ward check --repair \(place), then ward upgrade --preview \(place)")
+                ? "to go on: ward upgrade \(place)"
+                : "to go on: ward check --repair \(place), then ward upgrade \(place)")
     }
 
     private static func json(_ report: UpgradeReport) -> JSONValue {

@@ -8,15 +8,15 @@ extension KeybagStore {
     /// usual policy. The keybag gets the version of the volume's `format`.
     ///
     /// With `recoveryKitPath` it also makes a recovery kit there and returns its code, which is
-    /// known only now. The closure `makeRoot` gets the volume key and makes the rest of the volume,
-    /// durably. The keybag, which marks the directory as a volume, is written after that (decision
-    /// 0053). Throws `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag
+    /// known only now. The closure `makeRoot` gets the volume key and a keyring with every class key,
+    /// which is emptied after it, and makes the rest of the volume, durably. The keybag, which marks
+    /// the directory as a volume, is written after that (decision 0053). Throws `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag
     /// nor kit is left.
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
-        policy: PolicyChange = PolicyChange(), format: VolumeFormat = .version1,
-        makeRoot: (borrowing SecretBytes) throws(KeybagError) -> Void
+        policy: PolicyChange = PolicyChange(), format: VolumeFormat = .ofNewVolumes,
+        makeRoot: (borrowing SecretBytes, ClassKeyring) throws(KeybagError) -> Void
     ) throws(KeybagError) -> RecoveryCode? {
         try create(
             volumePath: volumePath, stateRoot: stateRoot, parameters: parameters,
@@ -27,9 +27,9 @@ extension KeybagStore {
     static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String?,
-        policy: PolicyChange = PolicyChange(), format: VolumeFormat = .version1,
+        policy: PolicyChange = PolicyChange(), format: VolumeFormat = .ofNewVolumes,
         storage: any KeyStorage,
-        makeRoot: (borrowing SecretBytes) throws(KeybagError) -> Void = { _ in }
+        makeRoot: (borrowing SecretBytes, ClassKeyring) throws(KeybagError) -> Void = { _, _ in }
     ) throws(KeybagError) -> RecoveryCode? {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: parameters.uuid, storage: storage,
@@ -49,14 +49,17 @@ extension KeybagStore {
             try stageRecoveryKit(
                 set, identity: identity, kitID: kitID, volumePath: volumePath, for: path, storage)
         }
+        let keyring = ClassKeyring(classBPublicKey: identity.classBPublicKey)
+        defer { keyring.evict(.all) }
         do throws(KeybagError) {
             guard let volumeKey = try? set.volumeKey() else { throw .noLockedMemory(volumePath) }
+            try KeybagContext.install(set, into: keyring, path: volumePath)
             let keybag = try makeDeviceFiles(
                 context, set, format, identity, passcode, cost, policy)
             if recoveryKitPath != nil {
                 try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
             }
-            try makeRoot(volumeKey)
+            try makeRoot(volumeKey, keyring)
             try write(keybag, context)
             try context.remember(keybag.generation)
             if let staged, let recoveryKitPath {

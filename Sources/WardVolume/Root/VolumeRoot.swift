@@ -283,7 +283,7 @@ extension Volume {
     /// C's key, by which the root's record of format 2 gets its seal.
     public static func create(
         backingPath: String, parameters: VolumeParameters, volumeKey: borrowing SecretBytes,
-        format: VolumeFormat = .version1, defaultClass: ProtectionClass,
+        format: VolumeFormat = .ofNewVolumes, defaultClass: ProtectionClass,
         sealedBy keyring: ClassKeyring? = nil, storage: any Storage = PosixStorage()
     ) throws(VolumeOpenError) {
         try VolumeRoot.create(

@@ -81,8 +81,7 @@ extension MountSuite {
 
         private func upgrade(_ volume: MountedVolume) throws -> Finished {
             try volume.ward(
-                "upgrade", "--preview", volume.volume, "--passcode-file", volume.passcodeFile,
-                "--json",
+                "upgrade", volume.volume, "--passcode-file", volume.passcodeFile, "--json",
                 seconds: 180)
         }
 

@@ -9,11 +9,8 @@ import WardSystem
 extension MountSuite {
     /// A policy that was changed with the device's files alone, in a volume of format 2.
     @Suite struct ForgedPolicyRowTests {
-        /// Upgrades the volume, and gives it a policy that keeps everything open for long.
+        /// Gives the volume a policy that keeps everything open for long.
         private func forge(_ volume: MountedVolume) throws {
-            let upgraded = try volume.ward(
-                "upgrade", "--preview", volume.volume, "--passcode-file", volume.passcodeFile)
-            #expect(upgraded.succeeded, "\(upgraded.everything)")
             let state = volume.stateDirectory + "/ward"
             let store = try KeybagStore(volumePath: volume.volume, stateRoot: state)
             let (context, keybag) = (store.context, store.published.withLock { $0.keybag })

@@ -20,18 +20,15 @@ extension MountSuite {
 
         @Test("an upgraded volume: before the first unlock, after it, after a reboot")
         func life() throws {
-            let volume = try MountedVolume(as: User.available[0])
+            let volume = try MountedVolume(as: User.available[0], initArguments: ["--format", "1"])
             let (mount, files) = (volume.mountPoint, FileManager.default)
             try files.createDirectory(
                 atPath: mount + "/private/deep", withIntermediateDirectories: true)
             try Data("diary".utf8).write(to: URL(fileURLWithPath: mount + "/private/deep/diary"))
             #expect(try volume.ward("class", "set", "-R", "A", mount + "/private").succeeded)
+            #expect(try volume.status()["format"] as? Int == 1)
             try volume.unmount()
-            let refused = try upgrade(volume)
-            #expect(
-                refused.status == 64 && refused.errors.contains("--preview"),
-                "\(refused.everything)")
-            let done = try upgrade(volume, "--preview")
+            let done = try upgrade(volume)
             #expect(done.succeeded, "\(done.everything)")
 
             try volume.mount()
@@ -59,7 +56,7 @@ extension MountSuite {
 
         @Test("a root of format 1 that is put back is refused")
         func oldRoot() throws {
-            let volume = try MountedVolume(as: User.available[0])
+            let volume = try MountedVolume(as: User.available[0], initArguments: ["--format", "1"])
             try volume.unmount()
             let files = FileManager.default
             let (record, state) = (volume.volume + "/.ward", volume.volume + "/ward.state")
@@ -67,7 +64,7 @@ extension MountSuite {
                 try files.destinationOfSymbolicLink(atPath: record),
                 try Data(contentsOf: URL(fileURLWithPath: state))
             )
-            #expect(try upgrade(volume, "--preview").succeeded)
+            #expect(try upgrade(volume).succeeded)
             try files.removeItem(atPath: record)
             try files.createSymbolicLink(atPath: record, withDestinationPath: old.0)
             try old.1.write(to: URL(fileURLWithPath: state))

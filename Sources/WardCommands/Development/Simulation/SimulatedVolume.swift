@@ -79,9 +79,9 @@ final class SimulatedVolume {
             _ = try KeybagStore.create(
                 volumePath: volumePath, stateRoot: StateDirectory.defaultRoot(),
                 parameters: parameters, passcode: typed, cost: SimulatedVolume.passcodeCost
-            ) { volumeKey throws(KeybagError) in
+            ) { volumeKey, keyring throws(KeybagError) in
                 try InitCommand.makeRoot(
-                    volumePath, parameters, settings.defaultClass, volumeKey)
+                    volumePath, parameters, .ofNewVolumes, settings.defaultClass, volumeKey, keyring)
             }
         } catch {
             throw SimulatorError(
