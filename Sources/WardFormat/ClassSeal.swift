@@ -42,12 +42,15 @@ public enum ClassSeal {
 }
 
 extension FileHeader {
-    /// The bytes that the header's seal covers: the class and the file. For class B also the
-    /// wrapped key, which needs no secret to make.
+    /// The bytes that the header's seal covers, 111: the class, the file, and the wrapped key with
+    /// its length and capsule. In class D zeros stand for the key: the device's files open it
+    /// anyway, and a file that is emptied before the first unlock gets another.
     public var sealedPart: [UInt8] {
-        let part = Array("file".utf8) + [protectionClass.rawValue] + fileID
-        return protectionClass == .completeUnlessOpen && !wrappedKey.isEmpty
-            ? part + wrappedKey + capsuleID : part
+        let hasKey = protectionClass != .none
+        let key = hasKey ? wrappedKey : []
+        let padding = [UInt8](repeating: 0, count: FileHeader.mostWrappedKeyBytes - key.count)
+        return Array("file".utf8) + [protectionClass.rawValue, UInt8(key.count), 0] + fileID + key
+            + padding + (hasKey ? capsuleID : Capsule.noID)
     }
 
     /// Whether the header has any seal, right or wrong.

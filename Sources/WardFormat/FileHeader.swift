@@ -132,6 +132,9 @@ public struct FileHeader: Equatable, Sendable {
     }
 
     /// Whether a header with this wrapped key may name a capsule: one of class B.
+    /// The room for a wrapped key, in bytes.
+    static let mostWrappedKeyBytes = 72
+
     private static func namesCapsule(_ wrappedKey: [UInt8]) -> Bool { wrappedKey.count == 72 }
 
     private static func isPossible(_ keyCount: Int, _ protectionClass: ProtectionClass) -> Bool {

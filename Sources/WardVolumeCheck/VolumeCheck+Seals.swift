@@ -13,7 +13,8 @@ extension VolumeCheck {
         // Between the formats classes without seals count as they are.
         guard volume.seals.areOpen, !volume.standing.isUpgrading,
             !volume.seals.isRight(record, parentID: parentID),
-            !volume.seals.hasMade(directory: record.directoryID, inode: node.inode)
+            !volume.seals.isGiven(
+                directory: record.directoryID, inode: node.inode, in: parentID)
         else { return }
         let counts = try volume.backing.directoryState(of: node).protectionClass
         add(
@@ -34,6 +35,7 @@ extension VolumeCheck {
                 .seal, path: path, protectionClass: file.protectionClass,
                 problem: "nothing vouches for its class \(letter)",
                 remedy: "left as it is: it can be read, and not changed",
-                outcome: .left("to accept the class: ward class set \(letter) FILE")))
+                outcome: .left(
+                    "to accept content and class: ward class set --rekey \(letter) FILE")))
     }
 }

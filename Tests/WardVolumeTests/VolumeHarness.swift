@@ -212,6 +212,22 @@ final class VolumeHarness {
         }
     }
 
+    func link(_ node: NodeID, _ name: String, in parent: NodeID) throws(Errno) {
+        _ = try withName(name) { name throws(Errno) in
+            try volume.link(node, parent, name, caller: caller, context)
+        }
+    }
+
+    func setMark(_ node: NodeID) throws(Errno) {
+        try withName("user.ward.synced") { name throws(Errno) in
+            try withName("marked") { value throws(Errno) in
+                try volume.setExtendedAttribute(
+                    of: node, name, value: value, flags: 0, dropSetGroupID: false, caller: caller,
+                    context)
+            }
+        }
+    }
+
     func withName<R>(_ name: String, _ body: (UnsafeRawBufferPointer) throws(Errno) -> R)
         throws(Errno) -> R
     {

@@ -69,6 +69,12 @@ enum FileClass {
             return CommandFailure(
                 what, path, why: "it is in a directory that is synchronised, which takes C or D",
                 hint: "ward sync list shows it; move the file elsewhere first", status: .badData)
+        case .ioError:
+            return CommandFailure(
+                what, path, why: "it is damaged, or nothing vouches for its class and its key",
+                hint: "ward events tells which; ward class set --rekey "
+                    + "\(protectionClass.letter) \(Text.shellQuoted(path)) gives it another key",
+                status: .inputOutput)
         default: return CommandFailure(what, path, errno: error)
         }
     }

@@ -85,15 +85,17 @@ final class Maintenance: Sendable {
     }
 
     private func runMend() {
-        var areClassesJudged = false
+        var judged: UInt64 = 0
         while true {
             mendWake.wait()
             if isStopping.load(ordering: .relaxed) { return }
             volume.mendDoubtfulFiles { [self] in isStopping.load(ordering: .relaxed) }
-            if !areClassesJudged {
-                areClassesJudged = volume.sealClasses { [self] in
+            let arrivals = volume.sealKeyArrivals
+            if judged != arrivals {
+                let isDone = volume.sealClasses { [self] in
                     isStopping.load(ordering: .relaxed) || volume.needsMending
                 }
+                if isDone { judged = arrivals }
             }
             ward_scrub_thread()
         }

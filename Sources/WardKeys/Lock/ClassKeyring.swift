@@ -47,6 +47,7 @@ public final class ClassKeyring: Sendable {
     let state = Mutex(State())
     /// Whether the seal key is in memory. It follows `state.seals`.
     private let hasSeals = Atomic<Bool>(false)
+    private let arrivals = Atomic<UInt64>(0)
     /// The public half of the class B pair, which wraps in every state.
     public let classBPublicKey: [UInt8]
 
@@ -82,6 +83,7 @@ public final class ClassKeyring: Sendable {
 
     /// The part of `install` for class C.
     private func takeClassC(_ key: inout SecretBytes?, _ state: inout State) {
+        let isNew = state.seals == nil
         forgetSeals(&state)
         state.c = key.take()
         state.seals = try? ClassSeal.key(from: state.c!)
@@ -91,6 +93,7 @@ public final class ClassKeyring: Sendable {
             return
         }
         state.available.insert(.c)
+        if isNew { arrivals.add(1, ordering: .relaxed) }
         hasSeals.store(true, ordering: .releasing)
     }
 
@@ -163,6 +166,9 @@ public final class ClassKeyring: Sendable {
     /// Whether seals can be made and judged: the first unlock has been.
     @inline(__always)
     public var hasSealKey: Bool { hasSeals.load(ordering: .acquiring) }
+
+    /// The number of times that the seal key has come where there was none.
+    public var sealKeyArrivals: UInt64 { arrivals.load(ordering: .relaxed) }
 
     /// Runs `body` with the seal key. Nil where it is not in memory.
     func withSealKey<R>(_ body: (borrowing SecretBytes) -> R) -> sending R? {

@@ -9,10 +9,9 @@ import WardKeys
 /// surroundings leads to a seal: an attacker chooses the surroundings.
 ///
 /// Before the first unlock there is no seal key: classes count as they are read, and what is made
-/// gets no seal. This object remembers what this mount made then, by inode, so that it gets its
-/// seal later.
+/// gets no seal. The notes remember it, so that it gets its seal later.
 ///
-/// Concurrency: any thread; `made` guards what is remembered.
+/// Concurrency: any thread.
 package final class ClassSeals: Sendable {
     /// The standing of the class of a file or directory.
     enum Judgement: UInt64, AtomicWord {
@@ -24,7 +23,8 @@ package final class ClassSeals: Sendable {
         case chosen = 2
         /// It counts: it had its seal, or this mount gave it.
         case right = 3
-        /// A file's class has no seal, and is not weaker than that of its directory.
+        /// A file's class has no seal, and is not weaker than that of its directory. It has no key
+        /// that another person may know, or class D.
         case passed = 4
         /// A file's class has no seal, and is weaker than it may be: the content must not change. A
         /// directory's class has no seal: a stronger one may count.
@@ -41,49 +41,10 @@ package final class ClassSeals: Sendable {
         var admitsChanges: Bool { self == .right || self == .passed }
     }
 
-    /// A file or directory of the backing store.
-    private struct Key: Hashable {
-        let inode: UInt64
-        /// The file's or directory's ID.
-        let id: [UInt8]
-    }
-
-    /// The class of a directory that this mount wrote without the seal key.
-    struct MadeDirectory {
-        let protectionClass: ProtectionClass
-        let isSynchronised: Bool
-        /// Whether a program chose the class. Else it is the parent's.
-        let isChosen: Bool
-    }
-
-    /// The header of a file that this mount wrote without the seal key.
-    struct MadeFile {
-        let sealedPart: [UInt8]
-        /// Whether a program chose the class. Else it is the directory's.
-        let isChosen: Bool
-    }
-
-    /// The record that a directory had before this mount moved it without the seal key.
-    private struct MovedRecord {
-        let record: DirectoryRecord
-        let parentID: [UInt8]
-    }
-
-    private struct Made {
-        var moved: [Key: MovedRecord] = [:]
-        var directories: [Key: MadeDirectory] = [:]
-        var files: [Key: MadeFile] = [:]
-        /// Directories for which a program chose a class in this mount.
-        var chosen: Set<Key> = []
-    }
-
     private let keyring: ClassKeyring
     /// Whether the volume has seals: format 2.
     let areUsed: Bool
-    private let made = Mutex(Made())
-    private let isAnyMade = Atomic<Bool>(false)
-    /// Files and directories beyond this number are judged like those of an earlier mount.
-    static let mostMade = 65_536
+    let notes = ClassNotes()
 
     init(_ keyring: ClassKeyring, _ format: VolumeFormat) {
         self.keyring = keyring
@@ -94,12 +55,25 @@ package final class ClassSeals: Sendable {
     @inline(__always)
     package var areOpen: Bool { areUsed && keyring.hasSealKey }
 
+    /// The number of times that the seal key has come: at the first unlock, and at the first one
+    /// after each `ward reboot`.
+    package var arrivals: UInt64 { keyring.sealKeyArrivals }
+
     /// The judgement of a class that was read just now, without a look at its seal.
     var unjudged: Judgement { areUsed ? .open : .right }
 
     /// The judgement of a class that is about to be inherited. Asked before the directory's class
     /// is looked at: that one is judged where the seal key is in memory.
     var ofNew: Judgement { !areUsed || keyring.hasSealKey ? .right : .inherited }
+
+    /// Whether a reason for a class holds. That of a seal does not without the seal key.
+    func isRight(_ vouch: Vouch) -> Bool {
+        switch vouch {
+        case .nothing: false
+        case .mount: true
+        case .seal(let part, let seal): keyring.isSeal(seal, of: part)
+        }
+    }
 
     // MARK: Directories
 
@@ -119,99 +93,47 @@ package final class ClassSeals: Sendable {
         keyring.isSeal(record.seal, of: record.sealedPart(parentID: parentID))
     }
 
-    /// Remembers a record that this mount wrote without a seal.
-    func noteMade(_ record: DirectoryRecord, inode: UInt64, isChosen: Bool) {
-        note { made in
-            let key = Key(inode: inode, id: record.directoryID)
-            made.directories[key] = MadeDirectory(
-                protectionClass: record.protectionClass, isSynchronised: record.isSynchronised,
-                isChosen: isChosen)
-            if isChosen {
-                made.chosen.insert(key)
-                made.moved[key] = nil
-            }
-        }
-    }
-
-    /// Remembers that a program chose a directory's class. That matters to files that this mount
-    /// made in it before the first unlock.
-    func noteChosen(directory id: [UInt8], inode: UInt64) {
-        guard isAnyMade.load(ordering: .acquiring) else { return }
-        note { $0.chosen.insert(Key(inode: inode, id: id)) }
-    }
-
-    /// Whether a program chose the directory's class in this mount.
-    func isChosen(directory id: [UInt8], inode: UInt64) -> Bool {
-        guard isAnyMade.load(ordering: .acquiring) else { return false }
-        return made.withLock { $0.chosen.contains(Key(inode: inode, id: id)) }
-    }
-
-    /// Remembers the record that a directory has in `parentID`, before a move without the seal key.
-    /// Its seal may be found right later.
-    func noteMoved(_ record: DirectoryRecord, from parentID: [UInt8], inode: UInt64) {
-        let key = Key(inode: inode, id: record.directoryID)
-        guard record.hasSeal, madeDirectory(key.id, inode: inode) == nil else { return }
-        note { made in
-            if made.moved[key] == nil {
-                made.moved[key] = MovedRecord(record: record, parentID: parentID)
-            }
-        }
-    }
-
-    /// The record that a directory had before its moves, if that has the right seal.
-    func recordBeforeMoves(_ id: [UInt8], inode: UInt64) -> DirectoryRecord? {
-        guard isAnyMade.load(ordering: .acquiring),
-            let moved = made.withLock({ $0.moved[Key(inode: inode, id: id)] })
+    /// The note of a directory in `parentID` that this mount wrote without a seal, if its class
+    /// counts. The directory gets a seal.
+    func given(_ id: [UInt8], inode: UInt64, in parentID: [UInt8]) -> ClassNotes.Directory? {
+        guard let found = notes.directory(id, inode: inode, in: parentID), isRight(found.vouch)
         else { return nil }
-        return isRight(moved.record, parentID: moved.parentID) ? moved.record : nil
+        return found
     }
 
     /// Whether this mount wrote a directory's record without a seal, and it gets one.
-    package func hasMade(directory id: [UInt8], inode: UInt64) -> Bool {
-        madeDirectory(id, inode: inode) != nil || recordBeforeMoves(id, inode: inode) != nil
+    package func isGiven(directory id: [UInt8], inode: UInt64, in parentID: [UInt8]) -> Bool {
+        given(id, inode: inode, in: parentID) != nil
     }
 
-    /// The class that this mount gave a directory without a seal; nil where it gave none.
-    func madeDirectory(_ id: [UInt8], inode: UInt64) -> MadeDirectory? {
-        guard isAnyMade.load(ordering: .acquiring) else { return nil }
-        return made.withLock { $0.directories[Key(inode: inode, id: id)] }
-    }
-
-    /// Forgets a file or directory that has its seal now.
-    func forgetMade(_ id: [UInt8], inode: UInt64) {
-        guard isAnyMade.load(ordering: .acquiring) else { return }
-        let key = Key(inode: inode, id: id)
-        made.withLock { made in
-            made.directories[key] = nil
-            made.moved[key] = nil
-            made.files[key] = nil
+    /// The reason why the class in the record of a directory in `parentID` counts.
+    func vouch(
+        of record: DirectoryRecord, inode: UInt64, in parentID: [UInt8]
+    ) -> Vouch {
+        if !record.hasSeal,
+            let made = notes.directory(record.directoryID, inode: inode, in: parentID),
+            made.protectionClass == record.protectionClass
+        {
+            return made.vouch
         }
-    }
-
-    private func note(_ body: (inout Made) -> Void) {
-        guard areUsed else { return }
-        made.withLock { made in
-            let count =
-                made.directories.count + made.moved.count + made.files.count + made.chosen.count
-            guard count < ClassSeals.mostMade else { return }
-            body(&made)
-        }
-        isAnyMade.store(true, ordering: .releasing)
+        return Vouch(record, parentID: parentID)
     }
 
     // MARK: Files
 
-    /// The header with its seal. `old`: the header that it replaces. Where no seal may be made, a
-    /// header that says the same keeps the old one's.
+    /// The header with its seal. `old`: the header that it replaces. `origin`: the reason why the
+    /// class of a file without a header counts. Where no seal may be made, a header that says the
+    /// same keeps the old one's.
     func sealed(
-        _ header: FileHeader, replacing old: FileHeader?, _ judgement: Judgement, inode: UInt64
+        _ header: FileHeader, replacing old: FileHeader?, _ judgement: Judgement, inode: UInt64,
+        origin: Vouch
     ) -> FileHeader {
         guard areUsed else { return header }
         var header = header
         let part = header.sealedPart
         if judgement == .right, let seal = keyring.seal(part, count: ClassSeal.fileBytes) {
             header.seal = seal
-            forgetMade(header.fileID, inode: inode)
+            notes.forget(header.fileID, inode: inode)
             return header
         }
         if let old, old.sealedPart == part {
@@ -219,21 +141,19 @@ package final class ClassSeals: Sendable {
             return header
         }
         header.seal = ClassSeal.noFileSeal
-        if [.inherited, .chosen, .right].contains(judgement), !areOpen {
-            let key = Key(inode: inode, id: header.fileID)
-            note {
-                $0.files[key] = MadeFile(sealedPart: part, isChosen: judgement != .inherited)
-            }
+        switch judgement {
+        case .right, .chosen: notes.note(header, inode: inode, .mount)
+        case .open, .inherited:
+            // Another class is chosen. This is a new key.
+            notes.note(header, inode: inode, old.map { vouch(of: $0, inode: inode) } ?? origin)
+        case .passed, .weak: break
         }
         return header
     }
 
-    /// Remembers the header of a file whose class its owner chose without the seal key.
-    func noteChosen(_ header: FileHeader, inode: UInt64) {
-        note { made in
-            made.files[Key(inode: inode, id: header.fileID)] = MadeFile(
-                sealedPart: header.sealedPart, isChosen: true)
-        }
+    /// The reason why the class in a header counts.
+    func vouch(of header: FileHeader, inode: UInt64) -> Vouch {
+        notes.vouch(of: header, inode: inode) ?? Vouch(header)
     }
 
     /// Whether a header has the right seal. False without the seal key.
@@ -241,34 +161,18 @@ package final class ClassSeals: Sendable {
         keyring.isSeal(header.seal, of: header.sealedPart)
     }
 
-    /// The note of a header that this mount wrote without a seal; nil for another header.
-    private func madeFile(_ header: FileHeader, inode: UInt64) -> MadeFile? {
-        guard isAnyMade.load(ordering: .acquiring) else { return nil }
-        let found = made.withLock { $0.files[Key(inode: inode, id: header.fileID)] }
-        return found?.sealedPart == header.sealedPart ? found : nil
-    }
-
-    /// The directories of a file's names.
-    struct Surroundings {
-        /// The strongest of their classes, judged; nil where the file has no name.
-        var strongest: ProtectionClass?
-        /// Whether a program chose each stronger class in this mount, after the file was made.
-        var areChosen = true
-    }
-
-    /// The judgement of a header that was read, without the right seal.
-    func judge(_ header: FileHeader, inode: UInt64, _ surroundings: Surroundings) -> Judgement {
+    /// The judgement of a header that was read, without the right seal. `strongest`: the strongest
+    /// class of the directories of its names, judged; nil for a file without a name.
+    func judge(
+        _ header: FileHeader, inode: UInt64, in strongest: ProtectionClass?
+    ) -> Judgement {
+        let noted = notes.vouch(of: header, inode: inode)
+        if let noted, isRight(noted) { return .right }
         let own = header.protectionClass
-        let isWeaker = surroundings.strongest?.isStronger(than: own) ?? false
-        if let made = madeFile(header, inode: inode),
-            made.isChosen || !isWeaker || surroundings.areChosen
-        {
-            return .right
-        }
-        // A file without a name is lost when it is closed.
-        guard surroundings.strongest != nil else { return .right }
-        // A person with the device's files can wrap a key for class B, and knows it.
-        let isOthersKey = own == .completeUnlessOpen && !header.wrappedKey.isEmpty
+        // A person with the device's files may know the key: class B needs no secret to wrap one,
+        // and a file of the other classes may have had class D before.
+        let isOthersKey = own != .none && !header.wrappedKey.isEmpty && noted == nil
+        let isWeaker = strongest?.isStronger(than: own) ?? false
         return isWeaker || isOthersKey ? .weak : .passed
     }
 }

@@ -101,9 +101,10 @@ extension Volume {
             guard ClassRules.mayChange(from: change.old, to: wanted, isOwner: isOwner) else {
                 throw .notPermitted
             }
-            try judgeForChange(access, isOwner: isOwner)
             do throws(Errno) {
-                try carryOut(change, access, caller, context)
+                try withChosenClass(access, wanted, isOwner: isOwner) { () throws(Errno) in
+                    try carryOut(change, access, caller, context)
+                }
             } catch .notPermitted where change.isRefusalTold {
                 // A program that copies a file with its attributes (`cp -a`, `mv`) has written the
                 // content by now and ignores this error. So close(2) of a file that was made while

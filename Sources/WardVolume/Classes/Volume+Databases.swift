@@ -14,6 +14,21 @@ extension Volume {
         _ parent: Node, _ state: DirectoryState, _ name: UnsafeRawBufferPointer,
         else inherited: ProtectionClass, _ caller: Caller, _ context: WorkerContext
     ) throws(Errno) -> ProtectionClass? {
+        guard let (kind, file, status) = try openDatabase(parent, state, besides: name, context),
+            isDatabase(file, context)
+        else { return nil }
+        // A file without content may be no database: no class is made weaker for it.
+        let isOthers = store.servesOthers && caller.uid != 0 && status.st_uid != caller.uid
+        return ClassRules.sideFileClass(
+            kind, beside: file.protectionClass, inherited: inherited,
+            mayWeaken: file.sizeBytes > 0 && !isOthers)
+    }
+
+    /// The open file whose side file would have this name; nil where there is none.
+    private func openDatabase(
+        _ parent: Node, _ state: DirectoryState, besides name: UnsafeRawBufferPointer,
+        _ context: WorkerContext
+    ) throws(Errno) -> (kind: SideFile, file: OpenFile, status: FileStatus)? {
         guard let (kind, base) = SideFile.parse(name) else { return nil }
         try keys.names.encrypt(
             UnsafeRawBufferPointer(rebasing: name[0..<base]), in: state.id, to: context.nameB)
@@ -24,15 +39,22 @@ extension Volume {
         } catch .noSuchFileOrDirectory {
             return nil
         }
-        guard let database = nodes.table.find(inode: UInt64(status.st_ino)),
-            let file = database.file,
-            isDatabase(file, context)
-        else { return nil }
-        // A file without content may be no database: no class is made weaker for it.
-        let isOthers = store.servesOthers && caller.uid != 0 && status.st_uid != caller.uid
-        return ClassRules.sideFileClass(
-            kind, beside: file.protectionClass, inherited: inherited,
-            mayWeaken: file.sizeBytes > 0 && !isOthers)
+        guard let file = nodes.table.find(inode: UInt64(status.st_ino))?.file else { return nil }
+        return (kind, file, status)
+    }
+
+    /// The reason why the class of a new file counts, before the first unlock: it is that of its
+    /// directory, or of the database whose side file it is.
+    func vouch(
+        for given: ProtectionClass, _ name: UnsafeRawBufferPointer, in parent: Node,
+        _ state: DirectoryState, _ context: WorkerContext
+    ) throws(Errno) -> Vouch {
+        let ofDirectory = try backing.vouch(for: given, in: parent, state)
+        guard ofDirectory == .nothing,
+            let database = try openDatabase(parent, state, besides: name, context)?.file,
+            let header = database.header, header.protectionClass == given
+        else { return ofDirectory }
+        return seals.vouch(of: header, inode: database.node.inode)
     }
 
     /// Whether an open file starts with "SQLite format 3\0" (sqlite.org/fileformat.html), or is

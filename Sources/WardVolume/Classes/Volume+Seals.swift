@@ -11,48 +11,42 @@ extension Volume {
     /// Judges the class of an open file. The seal key is in memory; the file's lock is held, or no
     /// other thread knows the file. Reports a class that nothing vouches for.
     func judgement(of file: OpenFile) -> ClassSeals.Judgement {
-        let own = file.protectionClass
-        let judgement: ClassSeals.Judgement
-        switch file.headers.stored {
-        // The upgrade takes the class of a header of format 1 over, and seals it.
-        case .some(let stored) where stored.format == .version1: judgement = .right
-        case .some(let stored):
-            judgement =
-                seals.isRight(stored.header)
-                ? .right
-                : seals.judge(stored.header, inode: file.node.inode, surroundings(of: file.node))
-        case nil:
-            // An empty file has the class that its directory had when it was opened.
-            let now = surroundings(of: file.node)
-            judgement =
-                now.strongest?.isStronger(than: own) == true && !now.areChosen ? .weak : .right
-        }
-        if judgement == .weak {
-            report(
-                .integrityFailure(
-                    path: path(of: file.node),
-                    reason: "nothing vouches for its class \(own.letter). It can be read, but not "
-                        + "changed. To accept the class: ward class set \(own.letter) FILE"))
-        }
+        let judgement = judge(file)
+        if judgement == .weak { reportWeak(file) }
         return judgement
     }
 
-    private func surroundings(of node: Node) -> ClassSeals.Surroundings {
-        var result = ClassSeals.Surroundings()
-        func add(_ state: DirectoryState?, inode: UInt64) {
-            // A directory that can't be read may have any class.
-            let own = state?.protectionClass ?? .complete
-            result.strongest = result.strongest?.stronger(own) ?? own
-            if state.map({ seals.isChosen(directory: $0.id, inode: inode) }) != true {
-                result.areChosen = false
-            }
+    private func judge(_ file: OpenFile) -> ClassSeals.Judgement {
+        if let stored = file.headers.stored {
+            // The upgrade takes the class of a header of format 1 over, and seals it.
+            if stored.format == .version1 || seals.isRight(stored.header) { return .right }
+            return seals.judge(
+                stored.header, inode: file.node.inode, in: strongestDirectory(of: file.node))
         }
+        // An empty file has the class that its directory had when it was made or opened.
+        if seals.isRight(file.notes.origin) { return .right }
+        guard let strongest = strongestDirectory(of: file.node) else { return .passed }
+        return strongest.isStronger(than: file.protectionClass) ? .weak : .right
+    }
+
+    private func reportWeak(_ file: OpenFile) {
+        let letter = file.protectionClass.letter
+        report(
+            .integrityFailure(
+                path: path(of: file.node),
+                reason: "nothing vouches for its class \(letter). It can be read, but not changed. "
+                    + "To accept the content and the class: ward class set --rekey \(letter) FILE"))
+    }
+
+    /// The strongest class of the directories of a file's names, judged. Nil without a name.
+    private func strongestDirectory(of node: Node) -> ProtectionClass? {
         let links = node.allLinks
-        for link in links {
-            add(try? backing.directoryState(of: link.parent), inode: link.parent.inode)
+        if links.isEmpty { return node.kept?.directory.protectionClass }
+        // A directory that can't be read may have any class.
+        return links.reduce(ProtectionClass.none) { strongest, link in
+            let state = try? backing.directoryState(of: link.parent)
+            return strongest.stronger(state?.protectionClass ?? .complete)
         }
-        if links.isEmpty, let kept = node.kept { add(kept.directory, inode: 0) }
-        return result
     }
 
     /// Judges an empty file that is about to get its first header. The caller has write access.
@@ -75,30 +69,31 @@ extension Volume {
         guard file.notes.seal.value != .weak else { throw .ioError }
     }
 
-    /// A program is about to set the class of a file. The present class counts if the owner does
-    /// it, and its header is sealed. The caller has write access.
-    func judgeForChange(
-        _ access: borrowing FileWriteAccess, isOwner: Bool
+    /// Runs `change`, by which a program sets the class of a file. What the owner sets counts, and
+    /// is sealed; the present class is not, unless it is the one that is wanted. Throws `EIO` for a
+    /// file with a key that nothing vouches for: another person may know the key. The caller has
+    /// write access.
+    func withChosenClass(
+        _ access: borrowing FileWriteAccess, _ wanted: ProtectionClass, isOwner: Bool,
+        _ change: () throws(Errno) -> Void
     ) throws(Errno) {
         let file = access.file
+        if seals.areOpen, file.notes.seal.value.isWaiting {
+            file.notes.seal.value = judgement(of: file)
+        }
         let before = file.notes.seal.value
-        guard seals.areUsed, before != .right else { return }
-        guard isOwner else {
-            if before.isWaiting, seals.areOpen {
-                file.notes.seal.value = judgement(of: file)
-            }
-            return
+        guard seals.areUsed, isOwner, before != .right else { return try change() }
+        if before == .weak, file.header?.wrappedKey.isEmpty == false {
+            reportWeak(file)
+            throw .ioError
         }
-        guard seals.areOpen else {
-            file.notes.seal.value = .chosen
-            if let header = file.headers.bound {
-                seals.noteChosen(header, inode: file.node.inode)
-            }
-            return
-        }
-        file.notes.seal.value = .right
+        let isPresent = file.protectionClass == wanted
+        file.notes.seal.value = seals.areOpen ? .right : .chosen
         do throws(Errno) {
-            try writeSeal(access)
+            try change()
+            guard isPresent, let header = file.headers.bound else { return }
+            if seals.areOpen { return try writeSeal(access) }
+            seals.notes.note(header, inode: file.node.inode, .mount)
         } catch {
             file.notes.seal.value = before
             throw error
@@ -135,9 +130,12 @@ extension Volume {
 
     // MARK: Sealing later
 
+    /// The number of times that the seal key has come. Each time `sealClasses` has work.
+    public var sealKeyArrivals: UInt64 { seals.arrivals }
+
     /// Judges the classes of the whole tree, and seals those that this mount gave before. Runs on a
-    /// background thread after the first unlock of a mount, and rests as long as it works. Returns
-    /// true if the whole tree was seen; always in format 1, which has no seals.
+    /// background thread after the first unlock, and rests as long as it works. Returns true if the
+    /// whole tree was seen; always in format 1, which has no seals.
     public func sealClasses(shouldStop: @escaping () -> Bool) -> Bool {
         guard seals.areUsed else { return true }
         guard seals.areOpen, var sweep = SealSweep(self, shouldStop: shouldStop) else {
@@ -169,6 +167,12 @@ extension Volume {
     private func sealRecord(of node: Node) throws(Errno) {
         let state = try backing.directoryState(of: node)
         try names.withRecordFixed(of: state) { () throws(Errno) in
+            // Another program may have moved the directory since it was judged.
+            let parentID = try backing.parentID(of: node)
+            guard
+                keys.readsVersion1
+                    || seals.isGiven(directory: state.id, inode: node.inode, in: parentID)
+            else { return }
             let directory = try backing.directoryDescriptor(of: node)
             let record = DirectoryRecord(
                 directoryID: state.id, protectionClass: state.protectionClass,
@@ -241,6 +245,7 @@ struct SealSweep {
     private mutating func visit(_ directory: Node) throws(Errno) {
         let state = try volume.backing.directoryState(of: directory)
         let descriptor = try volume.backing.directoryDescriptor(of: directory)
+        try volume.backing.noteUnsealed(directory, state, descriptor.rawValue)
         if (try? volume.sealDirectories()) == nil { isComplete = false }
         var stored: [[CChar]] = []
         try volume.storage.list(descriptor.rawValue) { entry in

@@ -39,10 +39,19 @@ extension Volume {
         let state = try backing.directoryState(of: node)
         try names.withRecordFixed(of: state) { () throws(Errno) in
             if !isMarked, !state.isMarked { throw .noData }
+            // A mark must not lead to a seal of a class that nothing vouches for.
+            if state.isClassRefused {
+                report(
+                    .integrityFailure(
+                        path: path(of: node),
+                        reason: "nothing vouches for its class, so it gets no mark. To set the "
+                            + "class: ward class set CLASS DIRECTORY"))
+                throw .ioError
+            }
             let own = state.protectionClass
             try writeRecord(
                 of: node, state, ClassRules.inherited(own, isInMarked: isMarked),
-                isMarked: isMarked, isChosen: state.judgement.value != .open, context)
+                isMarked: isMarked, isChosen: state.judgement.value == .right, context)
         }
         if isMarked { gate.contexts.awaitClassDecisions() }
     }

@@ -29,6 +29,10 @@ extension Volume {
         header.wrappedKey = wrapped.bytes
         header.capsuleID = wrapped.capsuleID
         header.isSparse = false
+        // The seal covers this key, which no other person knows.
+        if file.notes.seal.value == .passed, file.protectionClass != .none, seals.areOpen {
+            file.notes.seal.value = .right
+        }
         access.headers.put(storedHeader(header, of: file))
         access.headers.keyChanged()
         file.key.set(key, content)
@@ -46,7 +50,7 @@ extension Volume {
         return storedHeader(
             seals.sealed(
                 header, replacing: file.headers.bound, file.notes.seal.value,
-                inode: file.node.inode), format)
+                inode: file.node.inode, origin: file.notes.origin), format)
     }
 
     /// The header as it is stored, with the seal that it has.

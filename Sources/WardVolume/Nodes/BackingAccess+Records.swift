@@ -107,8 +107,6 @@ extension BackingAccess {
                 directoryID: state.id, protectionClass: state.protectionClass,
                 isSynchronised: state.isMarked),
             of: node, state, in: descriptor, .chosen, beforePlacing: {})
-        // A record that an interrupted move left is of no use any more.
-        try? storage.unlinkat(descriptor, DirectoryRecord.nextLinkName, 0)
         return true
     }
 
@@ -127,7 +125,15 @@ extension BackingAccess {
             directory, stored, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, mode: 0)
         defer { storage.close(descriptor) }
         try require(descriptor, node)
-        return (try? record(in: descriptor, parentID: parentID).get()) != nil
+        guard let record = try? record(in: descriptor, parentID: parentID).get() else {
+            return false
+        }
+        // The class in memory was judged in another place.
+        guard seals.areOpen, node.directory?.judgement.value == .right, !keys.readsVersion1 else {
+            return true
+        }
+        return seals.isRight(record, parentID: parentID)
+            || seals.isGiven(directory: record.directoryID, inode: node.inode, in: parentID)
     }
 
     /// Throws `ESTALE` where a descriptor is not of the node's inode.

@@ -33,10 +33,10 @@ extension BackingAccess {
     /// Judges the class of a directory, once in a mount. The seal key is in memory.
     ///
     /// The class and the mark count where the record has the right seal, or this mount wrote it
-    /// before the first unlock. Else the strongest of these classes counts, and no mark: the
-    /// record's class, the parent's, and those of all files and directories in it. The root always
-    /// has a seal: without it, class A counts. That is reported, and stays so until the owner sets
-    /// a class.
+    /// before the first unlock, for a reason that holds. Else the strongest of these classes
+    /// counts, and no mark: the record's class, the parent's, and those of all files and
+    /// directories in it. The root always has a seal: without it, class A counts. That is reported,
+    /// and stays so until the owner sets a class.
     func judge(_ node: Node, _ state: DirectoryState) throws(Errno) {
         let descriptor = try directoryDescriptorForJudge(of: node, state)
         defer { storage.close(descriptor) }
@@ -51,17 +51,8 @@ extension BackingAccess {
             if state.judged(.right, claimed, isMarked: state.isMarked), node === root {
                 unsealed.note(node) { nodes.table.retain($0) }
             }
-        } else if let made = seals.madeDirectory(state.id, inode: node.inode) {
-            // The parent's class may have been another person's when it was inherited.
-            let counts =
-                made.isChosen
-                ? made.protectionClass
-                : made.protectionClass.stronger(try parentClass(of: node) ?? .none)
-            if state.judged(.right, counts, isMarked: made.isSynchronised) {
-                unsealed.note(node) { nodes.table.retain($0) }
-            }
-        } else if let before = seals.recordBeforeMoves(state.id, inode: node.inode) {
-            if state.judged(.right, before.protectionClass, isMarked: before.isSynchronised) {
+        } else if let given = seals.given(state.id, inode: node.inode, in: parentID) {
+            if state.judged(.right, given.protectionClass, isMarked: given.isSynchronised) {
                 unsealed.note(node) { nodes.table.retain($0) }
             }
         } else {
@@ -183,17 +174,55 @@ extension BackingAccess {
         _ origin: RecordOrigin, beforePlacing: () -> Void
     ) throws(Errno) {
         let parentID = try parentID(of: node)
-        let isOurs = origin == .chosen || state.judgement.value == .right
-        let new = isOurs ? seals.sealed(record, parentID: parentID) : record
+        let counts = origin == .chosen || state.judgement.value == .right
+        let new = counts ? seals.sealed(record, parentID: parentID) : record
+        let vouch = counts ? .mount : try vouch(of: node, directory, parentID)
         let hidden = try stageRecord(new, in: directory, parentID: parentID)
         beforePlacing()
         try placeRecord(hidden, in: directory)
-        if origin == .chosen { seals.noteChosen(directory: state.id, inode: node.inode) }
+        // A record that an interrupted move left is of no use any more.
+        try? storage.unlinkat(directory, DirectoryRecord.nextLinkName, 0)
         if new.hasSeal {
-            seals.forgetMade(state.id, inode: node.inode)
+            seals.notes.forget(state.id, inode: node.inode)
             state.judgement.value = .right
-        } else if origin == .chosen {
-            seals.noteMade(record, inode: node.inode, isChosen: true)
+        } else if vouch != .nothing {
+            seals.notes.note(record, inode: node.inode, in: parentID, vouch)
         }
+    }
+
+    /// The reason why the class of a directory counts whose record gets another mark before the
+    /// first unlock.
+    private func vouch(
+        of node: Node, _ descriptor: Int32, _ parentID: [UInt8]
+    ) throws(Errno) -> Vouch {
+        guard seals.areUsed, !seals.areOpen else { return .nothing }
+        return seals.vouch(
+            of: try readRecord(descriptor, node), inode: node.inode, in: parentID)
+    }
+
+    /// The reason why a class counts that a new file or directory inherits from `directory`, before
+    /// the first unlock. The class may have been forged.
+    func vouch(
+        for inherited: ProtectionClass, in directory: Node, _ state: DirectoryState
+    ) throws(Errno) -> Vouch {
+        let descriptor = try directoryDescriptor(of: directory)
+        let record = try readRecord(descriptor.rawValue, directory)
+        guard record.directoryID == state.id, record.protectionClass == inherited else {
+            return .nothing
+        }
+        return seals.vouch(
+            of: record, inode: directory.inode, in: try parentID(of: directory))
+    }
+
+    /// Notes a directory whose class counts and whose record has no seal, so that it gets one.
+    func noteUnsealed(
+        _ node: Node, _ state: DirectoryState, _ descriptor: Int32
+    ) throws(Errno) {
+        let parentID = try parentID(of: node)
+        guard state.judgement.value == .right,
+            seals.isGiven(directory: state.id, inode: node.inode, in: parentID),
+            !seals.isRight(try readRecord(descriptor, node), parentID: parentID)
+        else { return }
+        unsealed.note(node) { nodes.table.retain($0) }
     }
 }

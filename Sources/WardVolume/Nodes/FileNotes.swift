@@ -15,10 +15,13 @@ struct FileNotes: ~Copyable, Sendable {
     /// The judgement of the file's class. It changes under the file's lock, or before another
     /// thread knows the file.
     let seal: AtomicValue<ClassSeals.Judgement>
+    /// The reason why the class of a file without a header counts.
+    let origin: Vouch
 
-    init(isBeyondDoubt: Bool, _ seal: ClassSeals.Judgement) {
+    init(isBeyondDoubt: Bool, _ seal: ClassSeals.Judgement, _ origin: Vouch) {
         self.isBeyondDoubt = AtomicValue(isBeyondDoubt)
         self.seal = AtomicValue(seal)
+        self.origin = origin
     }
 
     /// Set-user-ID and set-group-ID bits that the kernel may know of.

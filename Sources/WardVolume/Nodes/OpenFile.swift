@@ -41,7 +41,7 @@ package final class OpenFile: @unchecked Sendable {
         headers = beginning.headers
         extent = beginning.extent
         syncState = beginning.syncState
-        notes = FileNotes(isBeyondDoubt: beginning.isBeyondDoubt, beginning.seal)
+        notes = FileNotes(isBeyondDoubt: beginning.isBeyondDoubt, beginning.seal, beginning.origin)
         published.publish(extent)
     }
 
@@ -132,6 +132,8 @@ struct FileBeginning {
     var isBeyondDoubt = false
     /// Right for a file that is made now.
     var seal = ClassSeals.Judgement.right
+    /// The reason why the class of a file without a header counts.
+    var origin = Vouch.nothing
 }
 
 /// The backing file of an open file: its descriptor, closed at the end.

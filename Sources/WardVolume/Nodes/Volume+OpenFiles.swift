@@ -137,6 +137,12 @@ extension Volume {
         if !beginning.isBeyondDoubt { storage.forgetCached(descriptor) }
         let offset = try read(
             &beginning, of: node, descriptor, Int(status.st_size), to: context.sealed)
+        if seals.areUsed, !seals.areOpen, beginning.headers.stored == nil,
+            let parent = node.link?.parent
+        {
+            beginning.origin = try self.backing.vouch(
+                for: directory.protectionClass, in: parent, directory)
+        }
         let file = OpenFile(
             node: node, backing: backing,
             protectionClass: beginning.headers.stored?.header.protectionClass

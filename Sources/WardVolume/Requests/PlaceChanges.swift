@@ -167,26 +167,34 @@ extension BackingAccess {
         if keys.readsVersion1 {
             isOfVersion1 = try !isFirstRecordBound(moved, parentID: from.id)
         }
+        var old: (vouch: Vouch, inode: UInt64)?
         if isOfVersion1 || seals.isRight(record, parentID: from.id) {
             record = seals.sealed(record, parentID: to.state.id)
         } else if seals.areUsed {
             let inode = UInt64(try storage.fstat(moved).st_ino)
-            if !seals.areOpen { seals.noteMoved(record, from: from.id, inode: inode) }
-            record.seal = ClassSeal.noDirectorySeal
+            let vouch = seals.vouch(of: record, inode: inode, in: from.id)
             // The class counts by its surroundings, and these change now.
-            if seals.areOpen, !seals.hasMade(directory: record.directoryID, inode: inode) {
+            if seals.areOpen, !seals.isRight(vouch) {
                 record.protectionClass = try strongest(
                     record.protectionClass.stronger(from.protectionClass), record.directoryID,
                     moved)
+            } else {
+                old = (vouch, inode)
             }
+            record.seal = ClassSeal.noDirectorySeal
         }
         try storage.symlinkat(
             target: record.linkTarget(
                 macKey: keys.records, parentID: keys.parentID(to.state.id)), moved, next)
         do throws(Errno) {
             if !store.traits.keepsOrder { try storage.fsync(moved) }
+            // Before a look-up can find it.
+            if let old {
+                seals.notes.note(record, inode: old.inode, in: to.state.id, old.vouch)
+            }
             try body()
         } catch {
+            if let old { seals.notes.note(record, inode: old.inode, in: from.id, old.vouch) }
             try? storage.unlinkat(moved, next, 0)
             throw error
         }

@@ -48,8 +48,11 @@ extension Volume {
         let judgement = seals.ofNew
         let state = try backing.directoryState(of: parent)
         defer { context.endClassDecision() }
-        let given = NewClass(
-            protectionClass: try classOfNewFile(parent, state, name, caller, context), judgement)
+        let protectionClass = try classOfNewFile(parent, state, name, caller, context)
+        let origin =
+            judgement == .right
+            ? Vouch.nothing : try vouch(for: protectionClass, name, in: parent, state, context)
+        let given = NewClass(protectionClass, judgement, origin)
         return try backing.withName(name, in: parent, state, to: context.nameA) {
             place throws(Errno) in
             let trueMode = try maskedMode(mode, umask, parent)
@@ -61,10 +64,15 @@ extension Volume {
     private struct NewClass {
         let protectionClass: ProtectionClass
         let judgement: ClassSeals.Judgement
+        /// The reason why the class counts, without the seal key.
+        let origin: Vouch
 
-        init(protectionClass: ProtectionClass, _ judgement: ClassSeals.Judgement) {
+        init(
+            _ protectionClass: ProtectionClass, _ judgement: ClassSeals.Judgement, _ origin: Vouch
+        ) {
             self.protectionClass = protectionClass
             self.judgement = judgement
+            self.origin = origin
         }
     }
 
@@ -201,7 +209,7 @@ extension Volume {
                 protectionClass: given.protectionClass,
                 FileBeginning(
                     headers: FileHeaderState(directoryID: state.id), extent: .made,
-                    isBeyondDoubt: true, seal: given.judgement))
+                    isBeyondDoubt: true, seal: given.judgement, origin: given.origin))
             file.notes.presumeSetIDBits(backing: status.st_mode)
             file.syncs.mendedFailures.value = durability.syncFailures
             attach(file, to: node)
@@ -273,7 +281,10 @@ extension Volume {
                 directory.rawValue, ".", Int32(0o20200000) /* O_TMPFILE */ | O_RDWR,
                 mode: storedMode.bits)
         }
-        let given = NewClass(protectionClass: inherited, judgement)
+        let origin =
+            judgement == .right
+            ? Vouch.nothing : try backing.vouch(for: inherited, in: parent, state)
+        let given = NewClass(inherited, judgement, origin)
         let file = try adopt(descriptor, given, state).file
         do throws(Errno) {
             if inheritsTooLittle(in: state, isDirectory: false) {
@@ -356,7 +367,8 @@ extension Volume {
                     record = seals.sealed(record, parentID: state.id)
                 } else {
                     let inode = UInt64(try storage.fstat(descriptor).st_ino)
-                    seals.noteMade(record, inode: inode, isChosen: false)
+                    let vouch = try backing.vouch(for: inherited, in: parentNode, state)
+                    seals.notes.note(record, inode: inode, in: state.id, vouch)
                 }
                 try storage.symlinkat(
                     target: record.linkTarget(

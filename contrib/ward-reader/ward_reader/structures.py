@@ -101,8 +101,11 @@ class FileHeader:
                    data[208:224], version)
 
     def is_sealed(self, seal_key):
-        bound = self.wrapped_key + self.capsule_id if self.protection_class == 2 and self.wrapped_key else b""
-        return same(self.seal, hmac(seal_key, b"file" + bytes([self.protection_class]) + self.file_id + bound)[:16])
+        binds_key = CLASS_NAMES[self.protection_class] != "D"
+        key, capsule_id = (self.wrapped_key, self.capsule_id) if binds_key else (b"", bytes(16))
+        bound = (bytes([self.protection_class]) + len(key).to_bytes(2, "little") + self.file_id
+                 + key.ljust(72, b"\0") + capsule_id)
+        return same(self.seal, hmac(seal_key, b"file" + bound)[:16])
 
     def file_key(self, class_keys, keys=None, read_capsule=None):
         """The file key; KeyError where the key of the class is not there.
