@@ -289,6 +289,30 @@ struct SealNoteTests {
         #expect(harness.events.integrityFailures == [])
     }
 
+    @Test("an end of the mount soon after the unlock leaves nothing without its seal")
+    func endsEarly() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        _ = try harness.makeDirectory("old")
+        for isMoved in [false, true] {
+            try harness.reboot()
+            let inbox = try harness.makeDirectory("inbox\(isMoved)")
+            _ = try put("mail", in: inbox, "received", harness)
+            let deep = try harness.makeDirectory("deep", in: inbox)
+            let draft = try put("draft", in: deep, "x", harness)
+            if isMoved {
+                let old = try harness.lookup("old").node
+                try harness.rename("deep", inbox, "deep", old)
+                try harness.rename("draft", deep, "draft", inbox)
+                try harness.link(draft, "again", in: old)
+            }
+            #expect(try !attacker.unsealed(harness).isEmpty)
+            try harness.unlockFirst()
+            try harness.reboot()
+            #expect(try attacker.unsealed(harness) == [])
+        }
+        #expect(harness.events.integrityFailures == [])
+    }
+
     @Test("a mark of a synchronised tree that is set before the unlock counts after it")
     func markBefore() throws {
         let harness = try VolumeHarness()

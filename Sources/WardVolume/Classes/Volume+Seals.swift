@@ -138,16 +138,33 @@ extension Volume {
     /// whole tree was seen; always in format 1, which has no seals.
     public func sealClasses(shouldStop: @escaping () -> Bool) -> Bool {
         guard seals.areUsed else { return true }
+        sealChanges()
         guard seals.areOpen, var sweep = SealSweep(self, shouldStop: shouldStop) else {
             return false
         }
         return sweep.run()
     }
 
+    /// Gives their seals to the files and directories that this mount made, changed or moved
+    /// without the seal key. Does nothing without it. What fails waits for the next call.
+    func sealChanges() {
+        guard seals.areOpen, !isReadOnly, !backing.changed.areNone || !backing.unsealed.areNone,
+            var sweep = SealSweep(self, shouldStop: { false })
+        else { return }
+        let directories = backing.changed.take()
+        for directory in directories {
+            if !sweep.visitAlone(directory), directory.link != nil || directory === root {
+                backing.changed.note(directory) { nodes.table.retain($0) }
+            }
+            nodes.table.release(directory, lookups: 1)
+        }
+        try? sealDirectories()
+    }
+
     /// Gives the directories their seals that were judged since the last call. Throws the first
     /// error; the directories wait for the next call then.
     package func sealDirectories() throws(Errno) {
-        guard !backing.unsealed.areNone, !isReadOnly else { return }
+        guard seals.areOpen, !backing.unsealed.areNone, !isReadOnly else { return }
         let nodes = backing.unsealed.take()
         defer { for node in nodes { self.nodes.table.release(node, lookups: 1) } }
         var failure: Errno?
@@ -155,8 +172,10 @@ extension Volume {
             do throws(Errno) {
                 try sealRecord(of: node)
             } catch {
-                // A directory that was removed needs none.
-                guard node.link != nil || node === root else { continue }
+                // A directory that was removed needs none. One that another program moved in the
+                // store is judged in its new place.
+                let isGone = error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
+                guard !isGone, node.link != nil || node === root else { continue }
                 failure = failure ?? error
                 backing.unsealed.note(node) { self.nodes.table.retain($0) }
             }
@@ -240,6 +259,23 @@ struct SealSweep {
             volume.nodes.table.release(directory, lookups: 1)
         }
         return isComplete && !shouldStop()
+    }
+
+    /// Visits one directory, and judges those in it. Returns false if something has no seal yet.
+    mutating func visitAlone(_ directory: Node) -> Bool {
+        isComplete = (try? visit(directory)) != nil
+        for inner in waiting {
+            do throws(Errno) {
+                let state = try volume.backing.directoryState(of: inner)
+                let descriptor = try volume.backing.directoryDescriptor(of: inner)
+                try volume.backing.noteUnsealed(inner, state, descriptor.rawValue)
+            } catch {
+                isComplete = false
+            }
+            volume.nodes.table.release(inner, lookups: 1)
+        }
+        waiting = []
+        return isComplete
     }
 
     private mutating func visit(_ directory: Node) throws(Errno) {

@@ -47,6 +47,9 @@ extension Volume {
     ) -> StoredHeader {
         let format = format ?? file.headers.stored?.format ?? keys.format
         guard format >= .version2 else { return storedHeader(header, format) }
+        if !seals.areOpen {
+            for link in file.node.allLinks { backing.noteChange(in: link.parent) }
+        }
         return storedHeader(
             seals.sealed(
                 header, replacing: file.headers.bound, file.notes.seal.value,

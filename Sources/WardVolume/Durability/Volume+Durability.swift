@@ -29,6 +29,8 @@ extension Volume {
         store.removedFiles.finish()
         finishPending(within: Volume.closePatience)
         background.drain()
+        // The mount's notes end with it. What gets no seal now has to be accepted by its owner.
+        sealChanges()
         for node in nodes.open.all.values {
             guard let file = node.file else { continue }
             file.withWriteAccess { access in

@@ -4,13 +4,13 @@ import Synchronization
 import WardFormat
 import WardSystem
 
-/// Directories whose classes were judged and whose records have no right seal yet.
+/// Directories that wait for seals. The kernel may forget them meanwhile.
 ///
 /// Concurrency: any thread; a mutex guards the nodes.
-final class UnsealedDirectories: Sendable {
+final class WaitingDirectories: Sendable {
     private let nodes = Mutex<[ObjectIdentifier: Node]>([:])
 
-    /// Notes a directory. Calls `retain` on a node that is kept.
+    /// Notes a directory. Calls `retain` on a node that is kept, to give it a look-up.
     func note(_ node: Node, retain: (Node) -> Void) {
         nodes.withLock {
             if $0.updateValue(node, forKey: ObjectIdentifier(node)) == nil { retain(node) }
@@ -187,6 +187,7 @@ extension BackingAccess {
             state.judgement.value = .right
         } else if vouch != .nothing {
             seals.notes.note(record, inode: node.inode, in: parentID, vouch)
+            unsealed.note(node) { nodes.table.retain($0) }
         }
     }
 
@@ -212,6 +213,13 @@ extension BackingAccess {
         }
         return seals.vouch(
             of: record, inode: directory.inode, in: try parentID(of: directory))
+    }
+
+    /// Something in a directory is made, changed or moved there. Without the seal key it waits for
+    /// its seal.
+    func noteChange(in directory: Node) {
+        guard seals.areUsed, !seals.areOpen else { return }
+        changed.note(directory) { nodes.table.retain($0) }
     }
 
     /// Notes a directory whose class counts and whose record has no seal, so that it gets one.

@@ -14,7 +14,9 @@ package final class BackingAccess: Sendable {
     private let rules: ClassRules
     let seals: ClassSeals
     /// Directories whose records get a seal later.
-    let unsealed = UnsealedDirectories()
+    let unsealed = WaitingDirectories()
+    /// Directories in which something has no seal yet.
+    let changed = WaitingDirectories()
     let reporter: Reporter
     let storage: any Storage
 

@@ -136,6 +136,7 @@ extension Volume {
         durability.dirt.noteChange()
         let node = file.node
         node.addLink(place.parent, place.stored)
+        backing.noteChange(in: place.parent)
         noteNewName(of: node)
         if place.state.inheritedPermissions.value == InheritedPermissions.none {
             node.notes.isFresh.value = true
@@ -369,6 +370,7 @@ extension Volume {
                     let inode = UInt64(try storage.fstat(descriptor).st_ino)
                     let vouch = try backing.vouch(for: inherited, in: parentNode, state)
                     seals.notes.note(record, inode: inode, in: state.id, vouch)
+                    backing.noteChange(in: parentNode)
                 }
                 try storage.symlinkat(
                     target: record.linkTarget(

@@ -31,6 +31,7 @@ extension Volume {
             try backing.withName(newName, in: parent, state, to: context.nameB) {
                 name throws(Errno) in
                 let status = try makeLink(of: node, name, isUnnamed: isUnnamed, context)
+                backing.noteChange(in: parent)
                 noteArrival(
                     status.backing, to: parent, name.stored, before: before, .link, caller, context)
                 nodes.table.retain(node)

@@ -26,6 +26,10 @@ extension Volume {
                 defer { names.changes.end() }
                 let rename = try Rename(self, old, new, flags: flags, caller, context)
                 if !rename.isWithinOneFile { try rename.run() }
+                if isMove {
+                    backing.noteChange(in: old.parent)
+                    backing.noteChange(in: new.parent)
+                }
             }
         }
     }
