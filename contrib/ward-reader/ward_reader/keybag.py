@@ -428,9 +428,11 @@ class DeviceSecret:
     def passcode_kek(self, passcode, slot):
         return hkdf(self.entangled(passcode, slot), self.uuid, b"ward keybag passcode slot v1")
 
-    def wrong_passcode_tag(self, passcode, slot):
-        """What `attempts` holds of a wrong passcode."""
-        return hkdf(self.entangled(passcode, slot), self.uuid, b"ward wrong passcode v1")[:16]
+    def wrong_passcode_tag(self, passcode, keybag):
+        """What `attempts` holds of a passcode that the slot of this keybag refused."""
+        slot = keybag.passcode_slot
+        judge = sha256(keybag.slot_associated(slot) + slot.sealed)
+        return hkdf(self.entangled(passcode, slot), self.uuid, b"ward wrong passcode v2" + judge)[:16]
 
 
 def normalized(passcode):
