@@ -184,13 +184,15 @@ import WardSystem
                 let kit = try RecoveryKit(text: Array(text.utf8))
                 let set = try open(kit, typed)
                 return [
-                    "\(kit.kitID)", "\(kit.created)", "\(try set.volumeKey()!.exposed())",
+                    "\(kit.format.rawValue)", "\(kit.kitID)", "\(kit.created)",
+                    "\(try set.volumeKey()!.exposed())",
                     "\(try ProtectionClass.allCases.map { try set.key(of: $0)!.exposed() })",
                 ]
             }
             let wanted = try Reading.wanted(by: vector) {
                 let keys = try vector.keys("keys")
                 return [
+                    "\(vector.has("version") ? try vector.number("version") : 1)",
                     "\(try vector.bytes("kitID"))", "\(try vector.number("made"))", "\(keys[16]!)",
                     "\(ProtectionClass.allCases.map { keys[Int($0.rawValue)]! })",
                 ]
