@@ -103,9 +103,15 @@ public enum KeyDerivation {
     public static func derive(
         from secret: borrowing SecretBytes, salt: [UInt8] = [], info: String, count: Int = 32
     ) throws(CryptoError) -> SecretBytes {
+        try derive(from: secret, salt: salt, info: Array(info.utf8), count: count)
+    }
+
+    /// The same, with `info` as bytes.
+    public static func derive(
+        from secret: borrowing SecretBytes, salt: [UInt8] = [], info: [UInt8], count: Int = 32
+    ) throws(CryptoError) -> SecretBytes {
         guard var result = try? SecretBytes(zeroed: count) else { throw .outOfLockedMemory }
-        var info = info
-        let ok = info.withUTF8 { info in
+        let ok = info.withUnsafeBufferPointer { info in
             salt.withUnsafeBufferPointer { salt in
                 secret.withUnsafeBytes { secret in
                     result.withUnsafeMutableBytes { out in

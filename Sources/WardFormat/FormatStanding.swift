@@ -18,4 +18,17 @@ public struct FormatStanding: Equatable, Sendable {
 
     /// A volume between format 1 and format 2.
     public static let upgrading = FormatStanding(upgradingTo: .version2)
+
+    /// The version of the keybag, which an upgrade makes anew last.
+    public var keybagFormat: VolumeFormat { isUpgrading ? .version1 : format }
+
+    /// The format for which the keybag of an adopted copy vouches (docs/format-keybag.md,
+    /// "Adopting"). Nil where this standing is not believed: a host with a state record of the time
+    /// of an upgrade would bring that time back.
+    ///
+    /// `kit`: the format for which the recovery kit vouches. `takesOlder`: the owner says that the
+    /// copy is from before the end of the upgrade.
+    public func vouched(byKit kit: VolumeFormat, takesOlder: Bool) -> VolumeFormat? {
+        takesOlder || (keybagFormat >= kit && !isUpgrading) ? keybagFormat : nil
+    }
 }

@@ -67,6 +67,12 @@ public struct Keybag: Equatable, Sendable {
         return writer.bytes
     }
 
+    /// The data that the seal of a slot of this keybag authenticates beside the set.
+    public func associatedData(of slot: KeybagSlot) -> [UInt8] {
+        KeybagSlot.associatedData(
+            identity, format: format, kind: slot.kind, derivation: slot.derivation)
+    }
+
     /// The data that the policy's seal authenticates: every byte before the sealed policy.
     public var policyAssociatedData: [UInt8] {
         head(sealedPolicyBytes: Keybag.sealedPolicyBytes(in: format))

@@ -8,7 +8,7 @@ import WardCrypto
 ///
 /// ```
 ///   0  magic "WARDRKIT"           8
-///   8  version (1)                2
+///   8  version (1 or 2)           2   that of the keybag when the kit was made
 ///  10  identity                  52   as in the keybag (`KeybagIdentity`)
 ///  62  kit ID                    16   random; salt of the key's derivation
 ///  78  time made                  8   seconds since 1970
@@ -17,17 +17,20 @@ import WardCrypto
 ///  ..  SHA-256                   32   of everything before it
 /// ```
 ///
-/// Associated data of the seal: bytes 0–85.
+/// Associated data of the seal: bytes 0–85. So the code proves the version. A kit of version 2
+/// vouches for format 2: a copy of format 1, or between the formats, is older than the kit.
 public struct RecoveryKit: Equatable, Sendable {
     /// The limit for readers. A kit's text has about 1.5 KiB.
     public static let maximumTextBytes = 65536
     static let maximumBytes = 2048
     static let magic: [UInt8] = Array("WARDRKIT".utf8)
-    static let version: UInt16 = 1
+    static let versions = VolumeFormat.version1.rawValue...VolumeFormat.version2.rawValue
     static let beginLine = "-----BEGIN WARD RECOVERY KIT-----"
     static let endLine = "-----END WARD RECOVERY KIT-----"
     static let lineCharacters = 64
 
+    /// The format for which the kit vouches: that of the keybag when it was made.
+    public var format: VolumeFormat
     public var identity: KeybagIdentity
     public var kitID: [UInt8]
     /// Seconds since 1970.
@@ -35,8 +38,11 @@ public struct RecoveryKit: Equatable, Sendable {
     /// The set of keys, sealed with `associatedData`; empty until then.
     public var sealed: [UInt8]
 
-    public init(identity: KeybagIdentity, kitID: [UInt8], created: UInt64) {
+    public init(
+        format: VolumeFormat, identity: KeybagIdentity, kitID: [UInt8], created: UInt64
+    ) {
         precondition(kitID.count == 16)
+        self.format = format
         self.identity = identity
         self.kitID = kitID
         self.created = created
@@ -45,7 +51,7 @@ public struct RecoveryKit: Equatable, Sendable {
 
     /// The data that the seal authenticates beside the set.
     public var associatedData: [UInt8] {
-        var writer = KeybagEnvelope.begin(magic: RecoveryKit.magic, version: RecoveryKit.version)
+        var writer = KeybagEnvelope.begin(magic: RecoveryKit.magic, version: format.rawValue)
         identity.write(to: &writer)
         writer.append(kitID)
         writer.append(created)
@@ -67,9 +73,12 @@ public struct RecoveryKit: Equatable, Sendable {
     ///
     /// Throws `FormatError` `malformed`, `notRecognised`, `newerVersion`.
     public init(reading bytes: [UInt8]) throws(FormatError) {
-        var reader = try KeybagEnvelope.open(
-            bytes, magic: RecoveryKit.magic, version: RecoveryKit.version,
+        var reader: KeybagReader
+        let version: UInt16
+        (reader, version) = try KeybagEnvelope.open(
+            bytes, magic: RecoveryKit.magic, versions: RecoveryKit.versions,
             maximumBytes: RecoveryKit.maximumBytes, "recovery kit")
+        format = VolumeFormat(rawValue: version)!
         identity = try KeybagIdentity(from: &reader)
         kitID = try reader.take(16, "kit ID")
         created = try reader.integer(UInt64.self, "time")

@@ -19,12 +19,11 @@ extension VolumeStateRecord {
             doubtful: [0...last])
     }
 
-    /// The record of a copy in use whose own record can't be read. In format 2 it then is not known
-    /// whether structures of format 1 are left.
-    public static func ofUnknownCopy(_ format: VolumeFormat) -> VolumeStateRecord {
+    /// The record of a copy in use whose own record can't be read.
+    public static func ofUnknownCopy(_ standing: FormatStanding) -> VolumeStateRecord {
         VolumeStateRecord(
-            format: format, isUpgrading: format >= .version2, isInUse: true, epoch: unknownEpoch,
-            doubtful: []
+            format: standing.format, isUpgrading: standing.isUpgrading, isInUse: true,
+            epoch: unknownEpoch, doubtful: []
         ).ofCopyInUse()
     }
 }

@@ -136,7 +136,25 @@ import WardSystem
             }
             let wanted = vector.has("policyForged") ? try vector.flag("policyForged") : false
             #expect(isForged == wanted, "\(vector.name)")
+            if vector.has("tag"), let passcode {
+                let store = try KeybagStore(
+                    volumePath: base + "/volume", stateRoot: base + "/state", clock: clock)
+                #expect(try tag(store, passcode) == vector.bytes("tag"), "\(vector.name)")
+            }
         }
+    }
+
+    /// The tag of a passcode, had the slot refused it.
+    private func tag(_ store: KeybagStore, _ passcode: String) throws -> [UInt8] {
+        let keybag = store.published.withLock { $0.keybag }
+        let slot = try #require(keybag.passcodeSlot)
+        let hierarchy = store.context.hierarchy
+        let given = try Passcode(utf8: try secret(Array(passcode.utf8)))
+        let stretched = try hierarchy.stretch(given, try #require(slot.derivation))
+        let entangled = try hierarchy.entangled(
+            stretched, effaceable: try store.currentEffaceable(of: keybag))
+        let tag = try hierarchy.wrongPasscodeTag(entangled, slot, of: keybag)
+        return Array(tag.exposed()[..<AttemptRecord.tagBytes])
     }
 
     private func keys(
@@ -166,13 +184,15 @@ import WardSystem
                 let kit = try RecoveryKit(text: Array(text.utf8))
                 let set = try open(kit, typed)
                 return [
-                    "\(kit.kitID)", "\(kit.created)", "\(try set.volumeKey()!.exposed())",
+                    "\(kit.format.rawValue)", "\(kit.kitID)", "\(kit.created)",
+                    "\(try set.volumeKey()!.exposed())",
                     "\(try ProtectionClass.allCases.map { try set.key(of: $0)!.exposed() })",
                 ]
             }
             let wanted = try Reading.wanted(by: vector) {
                 let keys = try vector.keys("keys")
                 return [
+                    "\(vector.has("version") ? try vector.number("version") : 1)",
                     "\(try vector.bytes("kitID"))", "\(try vector.number("made"))", "\(keys[16]!)",
                     "\(ProtectionClass.allCases.map { keys[Int($0.rawValue)]! })",
                 ]

@@ -56,7 +56,8 @@ struct AdoptionTests {
             if let text { given = try passcode(text) }
             return try KeybagStore.adopt(
                 volumePath: SimulatedVolume.volume, stateRoot: state, keys: keys, passcode: given,
-                cost: .test, policy: policy, replacesDeviceKeys: replaces, storage: storage)
+                cost: .test, policy: policy, format: keys.format, replacesDeviceKeys: replaces,
+                storage: storage)
         }
 
         func open(

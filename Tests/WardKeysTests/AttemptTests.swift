@@ -207,6 +207,38 @@ struct AttemptTests {
         }
     }
 
+    @Test(
+        "the right passcode that failed on a forged keybag opens the true one again",
+        arguments: VolumeFormat.allCases)
+    func forgedSlot(format: VolumeFormat) throws {
+        let volume = try SimulatedVolume(passcode: "right", format: format)
+        let clock = TestClock()
+        let own = try #require(volume.storage[SimulatedVolume.keybag])
+        try volume.forgePasscodeSlot()
+        let forged = try #require(volume.storage[SimulatedVolume.keybag])
+        // The attacker's keybag takes one try, also after a restart.
+        for round in 0..<3 {
+            let store = try volume.open(clock: clock.device(identity: UInt8(round)))
+            #expect(try store.failure(opening: "right") == .wrongPasscode(triesLeft: 9))
+        }
+        func put(_ keybag: [UInt8]) {
+            volume.storage[SimulatedVolume.keybag] = keybag
+            volume.storage[SimulatedVolume.copy] = keybag
+        }
+        put(own)
+        let restored = try volume.open(clock: clock.device())
+        #expect(try restored.failure(opening: "wrong") == .wrongPasscode(triesLeft: 8))
+        #expect(try restored.failure(opening: "wrong") == .wrongPasscode(triesLeft: 8))
+        #expect(try restored.failure(opening: "right") == nil)
+        #expect(restored.attempts.triesLeft == 10)
+        // With a daemon that still has the true keybag, too.
+        put(forged)
+        #expect(
+            try volume.open(clock: clock.device()).failure(opening: "right")
+                == .wrongPasscode(triesLeft: 9))
+        #expect(try restored.failure(opening: "right") == nil)
+    }
+
     @Test("a ledger reads back, and nothing else does")
     func record() throws {
         var record = AttemptRecord(

@@ -48,7 +48,7 @@ struct ForgedPolicyTests {
 
     @Test("format 1 has no authenticator: there it counts after the unlock, too")
     func format1() throws {
-        let volume = try SimulatedVolume(passcode: "1234")
+        let volume = try SimulatedVolume(passcode: "1234", format: .version1)
         try volume.forgePolicy { $0.gracePeriod = .seconds(3600) }
         let store = try volume.open()
         #expect(try store.failure(opening: "1234") == nil)

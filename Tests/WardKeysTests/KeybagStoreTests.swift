@@ -104,15 +104,15 @@ struct KeybagStoreTests {
             Damage(testDescription: "another device's volume", code: .noDeviceKey) {
                 resummed($0) { $0[10] ^= 1 }
             },
-            Damage(testDescription: "the version of format 2", code: .damaged) {
-                resummed($0) { $0[8] = 2 }
+            Damage(testDescription: "the version of the other format", code: .damaged) {
+                resummed($0) { $0[8] ^= 3 }
             },
             Damage(testDescription: "newer version", code: .newerVersion) {
                 resummed($0) { $0[8] = 3 }
             },
-        ])
-    func bothCopiesDamaged(_ damage: Damage) throws {
-        let volume = try SimulatedVolume(passcode: "1234")
+        ], VolumeFormat.allCases)
+    func bothCopiesDamaged(_ damage: Damage, format: VolumeFormat) throws {
+        let volume = try SimulatedVolume(passcode: "1234", format: format)
         let good = try #require(volume.storage[SimulatedVolume.keybag])
         let bad = damage.make(good)
         volume.storage[SimulatedVolume.keybag] = bad

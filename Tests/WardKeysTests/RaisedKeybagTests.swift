@@ -16,7 +16,7 @@ struct RaisedKeybagTests {
 
     @Test("same passcode, keys and policy; the old keybag is worthless", arguments: ["1234", nil])
     func raised(text: String?) throws {
-        let volume = try SimulatedVolume(passcode: text)
+        let volume = try SimulatedVolume(passcode: text, format: .version1)
         let store = try volume.open()
         let keys = try store.allKeys(text)
         try store.changePolicy(change, passcode: try given(text))
@@ -41,7 +41,7 @@ struct RaisedKeybagTests {
 
     @Test("from then on a forged policy shows")
     func thenForged() throws {
-        let volume = try SimulatedVolume(passcode: "1234")
+        let volume = try SimulatedVolume(passcode: "1234", format: .version1)
         try volume.open().raise(to: .version2, passcode: try passcode("1234"))
         try volume.forgePolicy { $0.gracePeriod = .seconds(3600) }
         let store = try volume.open()
@@ -51,7 +51,7 @@ struct RaisedKeybagTests {
 
     @Test("it needs the passcode")
     func needsPasscode() throws {
-        let volume = try SimulatedVolume(passcode: "1234")
+        let volume = try SimulatedVolume(passcode: "1234", format: .version1)
         let store = try volume.open()
         #expect(
             code { () throws(KeybagError) in try store.raise(to: .version2, passcode: nil) }
@@ -69,7 +69,7 @@ struct RaisedKeybagTests {
         "the power goes at any step: the old keybag or the new one, and the passcode opens either",
         arguments: ["1234", nil], SimulatedKeyStorage.Survival.allCases)
     func everyCrashPoint(text: String?, survival: SimulatedKeyStorage.Survival) throws {
-        let volume = try SimulatedVolume(passcode: text)
+        let volume = try SimulatedVolume(passcode: text, format: .version1)
         let keys = try volume.open().allKeys(text)
         let image = volume.storage.afterPowerLoss(.everything)
         var seen: Set<VolumeFormat> = []

@@ -87,18 +87,64 @@ struct RecoveryTests {
     @Test("a kit's text reads back, also with other line ends")
     func kitText() throws {
         var kit = RecoveryKit(
+            format: .version1,
             identity: KeybagIdentity(
                 parameters: VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: 512),
                 classBPublicKey: SystemRandom.bytes(32)),
             kitID: SystemRandom.bytes(16), created: 1_700_000_000)
         kit.sealed = SystemRandom.bytes(227)
-        #expect(try RecoveryKit(text: Array(kit.text.utf8)) == kit)
+        for format in VolumeFormat.allCases {
+            kit.format = format
+            #expect(try RecoveryKit(text: Array(kit.text.utf8)) == kit)
+        }
         let dos = kit.text.replacing("\n", with: "\r\n  ")
         #expect(try RecoveryKit(text: Array(dos.utf8)) == kit)
         for bad in [
             "", "nothing", String(kit.text.dropLast(20)), kit.text.replacing("A", with: "B"),
         ] {
             #expect(throws: FormatError.self) { try RecoveryKit(text: Array(bad.utf8)) }
+        }
+    }
+
+    @Test("a kit vouches for the format that it was made in, and its code proves which")
+    func kitFormat() throws {
+        let volume = try SimulatedVolume(passcode: "1234", format: .version1)
+        func open(_ path: String, _ code: borrowing RecoveryCode) throws(KeybagError)
+            -> VolumeFormat
+        {
+            try KeybagStore.openRecoveryKit(at: path, code: code, volume.storage).format
+        }
+        func make(_ path: String) throws -> RecoveryCode {
+            try volume.open().createRecoveryKit(passcode: try passcode("1234"), at: path)
+        }
+        let old = try make("/old")
+        try volume.open().raise(to: .version2, passcode: try passcode("1234"))
+        let new = try make("/new")
+        #expect(try open("/old", old) == .version1)
+        #expect(try open("/new", new) == .version2)
+        // The version is authenticated, in both directions.
+        for path in ["/old", "/new"] {
+            var kit = try KeybagStore.readRecoveryKit(at: path, volume.storage)
+            kit.format = kit.format == .version1 ? .version2 : .version1
+            volume.storage[path] = Array(kit.text.utf8)
+        }
+        #expect(code { () throws(KeybagError) in _ = try open("/old", old) } == .wrongRecoveryCode)
+        #expect(code { () throws(KeybagError) in _ = try open("/new", new) } == .wrongRecoveryCode)
+    }
+
+    @Test("which copies a kit takes: what is older than it needs the owner's word")
+    func kitAndCopy() {
+        let (first, second) = (FormatStanding(.version1), FormatStanding(.version2))
+        for (copy, kit, vouched, withWord) in [
+            (first, VolumeFormat.version1, VolumeFormat.version1, VolumeFormat.version1),
+            (FormatStanding.upgrading, .version1, nil, .version1),
+            (second, .version1, .version2, .version2),
+            (first, .version2, nil, .version1),
+            (FormatStanding.upgrading, .version2, nil, .version1),
+            (second, .version2, .version2, .version2),
+        ] as [(FormatStanding, VolumeFormat, VolumeFormat?, VolumeFormat)] {
+            #expect(copy.vouched(byKit: kit, takesOlder: false) == vouched, "\(copy) \(kit)")
+            #expect(copy.vouched(byKit: kit, takesOlder: true) == withWord, "\(copy) \(kit)")
         }
     }
 

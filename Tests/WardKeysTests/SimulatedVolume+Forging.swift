@@ -32,6 +32,25 @@ extension SimulatedVolume {
         }
     }
 
+    /// Puts other bytes in the place of the passcode slot's keys, and seals the policy anew. Salt
+    /// and cost stay, so each passcode stretches to the same as before.
+    func forgePasscodeSlot() throws {
+        let store = try open()
+        try store.context.withLock { () throws(KeybagError) in
+            var keybag = store.published.withLock { $0.keybag }
+            let policyKey = try store.policyKey(of: keybag)
+            guard let slot = keybag.passcodeSlot else { return }
+            keybag.passcodeSlot = KeybagSlot(
+                kind: .passcode, derivation: slot.derivation,
+                sealed: SystemRandom.bytes(slot.sealed.count))
+            let policy = store.policy.serialized
+            let authenticator = [UInt8](
+                repeating: 0, count: keybag.format == .version1 ? 0 : 16)
+            try store.writeKeybags(
+                try store.context.finish(keybag, policy + authenticator, policyKey: policyKey))
+        }
+    }
+
     /// Makes a keybag of version 1 of one of version 2: seals the device slot and the policy anew,
     /// and keeps the passcode slot.
     func downgrade() throws {

@@ -64,7 +64,9 @@ import WardSystem
         }
 
         func accept() throws {
-            try Volume.acceptCopyInUse(backingPath: target, volumeKey: original.volumeKey)
+            try Volume.acceptCopyInUse(
+                backingPath: target, standing: original.volume.standing,
+                volumeKey: original.volumeKey)
         }
 
         func standing() throws -> CopyStanding {
@@ -283,8 +285,16 @@ import WardSystem
                 continue
             }
             #expect(throws: VolumeOpenError.self, "\(damage)") { _ = try copying.open() }
+            // The owner says what a missing record does not tell.
+            let standing = try copying.standing()
+            for (takesOlder, wanted) in [(false, FormatStanding(.version2)), (true, .upgrading)] {
+                let found = Volume.format(
+                    ofCopy: copying.target, standing, takesOlder: takesOlder)
+                #expect(found == wanted, "\(damage)")
+            }
             try copying.accept()
             let copy = try copying.open()
+            #expect(copy.volume.standing == FormatStanding(.version2), "\(damage)")
             #expect(try content(copy).count > Tear.full, "\(damage)")
             #expect(
                 copy.volume.durability.epoch.load(ordering: .relaxed)
@@ -321,7 +331,8 @@ import WardSystem
             storage.failAfter(step, .noSpace)
             let isDone =
                 (try? VolumeRoot.acceptCopyInUse(
-                    copying.target, volumeKey: copying.original.volumeKey, storage: storage))
+                    copying.target, copying.original.volume.standing,
+                    volumeKey: copying.original.volumeKey, storage: storage))
                 != nil
             let standing = try copying.standing()
             #expect(standing == .inUse || standing == .clean)

@@ -118,6 +118,11 @@ struct ExistingRecoveryKit {
         }
     }
 
+    /// The command that makes a kit for the volume's present format.
+    static func newKitHint(_ volume: String) -> String {
+        "a new one: ward recovery create \(Text.shellQuoted(volume)) --out FILE"
+    }
+
     /// Tells the daemon of this user's mount to read the list of kits again.
     static func tellDaemon(uuid: String) {
         guard let mounted = RuntimeDirectory().mounted().first(where: { $0.uuid == uuid }) else {

@@ -141,10 +141,35 @@ struct VolumeCopy: ~Copyable {
         return standing
     }
 
-    borrowing func acceptInUse(_ keys: borrowing RecoveredKeys) throws(CommandFailure) {
+    /// The copy's standing between the formats. Throws where the kit and the owner do not vouch for
+    /// it. `copy` is the result of `examine`.
+    borrowing func judgeFormat(
+        _ keys: borrowing RecoveredKeys, _ copy: CopyStanding, takesOlder: Bool
+    ) throws(CommandFailure) -> FormatStanding {
+        let standing = Volume.format(ofCopy: path, copy, takesOlder: takesOlder)
+        guard standing.vouched(byKit: keys.format, takesOlder: takesOlder) == nil else {
+            return standing
+        }
+        let found =
+            standing.isUpgrading
+            ? "the copy is between the formats" : "the copy has format \(standing.format.rawValue)"
+        let kit =
+            keys.format == .version1
+            ? "the kit does not tell whether the upgrade has ended since"
+            : "the kit was made in format \(keys.format.rawValue)"
+        throw CommandFailure(
+            VolumeCopy.what, path, why: "\(found), and \(kit)",
+            hint: "adopt a copy from after the upgrade. If you know that this one is from before "
+                + "its end: --older-format", status: .damaged)
+    }
+
+    borrowing func acceptInUse(
+        _ keys: borrowing RecoveredKeys, _ standing: FormatStanding
+    ) throws(CommandFailure) {
         let volumeKey = try volumeKey(keys)
         do throws(VolumeOpenError) {
-            try Volume.acceptCopyInUse(backingPath: path, volumeKey: volumeKey)
+            try Volume.acceptCopyInUse(
+                backingPath: path, standing: standing, volumeKey: volumeKey)
         } catch {
             throw CommandFailure(VolumeCopy.what, path, error)
         }
@@ -158,13 +183,6 @@ struct VolumeCopy: ~Copyable {
         } catch {
             throw CommandFailure(VolumeCopy.what, path, error)
         }
-    }
-
-    /// The format for which the new keybag vouches, by the root's own files. It is right once
-    /// `examine` has authenticated these. Between the formats it is the earlier one.
-    var format: VolumeFormat {
-        let standing = Volume.format(ofBackingPath: path)
-        return standing.isUpgrading ? .version1 : standing.format
     }
 
     /// Whether the file system stores no user attributes.

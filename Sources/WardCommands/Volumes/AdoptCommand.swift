@@ -25,6 +25,11 @@ struct AdoptCommand: ParsableCommand {
             Where its state record does not say so (the copying began before the volume was mounted, \
             or the record is missing), --copied-in-use does.
 
+            A copy from before the end of ward upgrade has files of format 1, which are taken from \
+            any directory. A person who can write to the copy can bring that time back with an old \
+            file of yours. So such a copy needs --older-format, unless the kit and the copy are \
+            both from before the upgrade.
+
             Examples:
               ward adopt ~/.papers --recovery-kit /media/usb/papers.kit
               ward adopt ~/.papers --recovery-kit papers.kit --code-file code --passcode-file new
@@ -42,6 +47,8 @@ struct AdoptCommand: ParsableCommand {
     @Flag(help: "Replace keys of the volume that this machine has.") var replace = false
     @Flag(help: "The copy was made while the volume was in use, whatever its state record says.")
     var copiedInUse = false
+    @Flag(help: "The copy is from before the end of an upgrade: what it has of format 1 counts.")
+    var olderFormat = false
     @OptionGroup var policy: PolicyOptions
     @Option(help: ArgumentHelp("scrypt N of the passcode, for tests.", visibility: .hidden))
     var passcodeCost: UInt64?
@@ -66,30 +73,31 @@ struct AdoptCommand: ParsableCommand {
         try copy.check(file, replaces: replace)
         let keys = try file.open(code, opening, console)
         let standing = try copy.examine(keys, countsAsInUse: copiedInUse)
+        let format = try copy.judgeFormat(keys, standing, takesOlder: olderFormat)
         var typed: Passcode?
         if !noPasscode {
             let secret = try passcode.readNew(asking: "New passcode: ", console)
             typed = try VolumeDirectory.passcode(secret, copy.path, AdoptCommand.what)
         }
         let wasInUse = standing == .inUse || copiedInUse
-        if wasInUse { try copy.acceptInUse(keys) }
+        if wasInUse { try copy.acceptInUse(keys, format) }
         let adoption: Adoption
         do throws(KeybagError) {
             adoption = try KeybagStore.adopt(
                 volumePath: copy.path, stateRoot: StateDirectory.defaultRoot(), keys: keys,
                 passcode: typed, cost: passcodeCost.map { .n($0) } ?? .calibrated,
-                policy: policy.change, format: copy.format, replacesDeviceKeys: replace)
+                policy: policy.change, format: format.keybagFormat, replacesDeviceKeys: replace)
         } catch {
             throw CommandFailure(AdoptCommand.what, copy.path, error)
         }
         // Check that the written volume opens. The loader also finishes interrupted changes.
         _ = try VolumeDirectory.open(copy.path, AdoptCommand.what)
-        report(copy, file, adoption, wasInUse, console)
+        report(copy, file, adoption, wasInUse, format, console)
     }
 
     private func report(
         _ copy: borrowing VolumeCopy, _ file: ExistingRecoveryKit, _ adoption: Adoption,
-        _ wasInUse: Bool, _ console: Console
+        _ wasInUse: Bool, _ format: FormatStanding, _ console: Console
     ) {
         if console.isJSON {
             console.json(
@@ -98,6 +106,8 @@ struct AdoptCommand: ParsableCommand {
                     ("stateDirectory", .string(adoption.stateDirectory.path)),
                     ("passcodeSet", .bool(!noPasscode)), ("copiedInUse", .bool(wasInUse)),
                     ("keptPolicy", .bool(adoption.keptPolicy)),
+                    ("format", .int(Int64(format.format.rawValue))),
+                    ("upgrading", .bool(format.isUpgrading)),
                 ]))
         } else {
             let opener = noPasscode ? "without a passcode" : "with the new passcode"
@@ -114,10 +124,11 @@ struct AdoptCommand: ParsableCommand {
                 "grace period and the rest of the policy are the usual ones: "
                     + "ward policy set \(Text.shellQuoted(copy.path))")
         }
-        if Volume.format(ofBackingPath: copy.path).isUpgrading {
+        if format.isUpgrading {
             console.note(
-                "the copy is between the formats, so classes count as they are. If you began no "
-                    + "upgrade, somebody changed it: ward ls -R shows the classes")
+                "the copy is between the formats: what it has of format 1 counts in every "
+                    + "directory, with the class that it has, until this ends: "
+                    + "ward upgrade \(Text.shellQuoted(copy.path))")
         }
         if copy.storesNoAttributes {
             console.note(

@@ -9,8 +9,9 @@ struct RecoveryShowCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "show", abstract: "Show which volume a recovery kit is of.",
         discussion: """
-            Tells what the file says without its code: the volume's UUID, and when the kit was \
-            made. Nothing of it is secret, and nothing of it is checked: verify does that.
+            Tells what the file says without its code: the volume's UUID, when the kit was made, \
+            and in which format. Nothing of it is secret, and nothing of it is checked: verify does \
+            that.
 
             Examples:
               ward recovery show /media/usb/papers.kit
@@ -32,6 +33,7 @@ struct RecoveryShowCommand: ParsableCommand {
                 .object(present: [
                     ("recoveryKit", .string(file.path)), ("uuid", .string(file.uuid)),
                     ("made", .string(Timestamp.text(.seconds(file.kit.created)))),
+                    ("format", .int(Int64(file.kit.format.rawValue))),
                     ("pageSize", .int(Int64(parameters.pageBytes))),
                     ("knownHere", .bool(history != nil)),
                     ("volume", mounted.map { .string($0.volume) }),
@@ -40,6 +42,7 @@ struct RecoveryShowCommand: ParsableCommand {
         }
         var rows = [
             ("kit", Text.printable(file.path)), ("volume", file.uuid), ("made", file.made),
+            ("format", String(file.kit.format.rawValue)),
         ]
         if let mounted { rows.append(("at", Text.printable(mounted.volume))) }
         rows.append(

@@ -61,6 +61,11 @@ struct RecoveryVerifyCommand: ParsableCommand {
         console.confirm("\(Text.printable(file.path)): the code opens it")
         if let path {
             console.confirm("\(Text.printable(path)): the kit's keys are the volume's")
+            if keys.format < Volume.format(ofBackingPath: path).keybagFormat {
+                console.note(
+                    "the kit is from before the upgrade and vouches only for format "
+                        + "\(keys.format.rawValue): \(ExistingRecoveryKit.newKitHint(path))")
+            }
         } else {
             console.note(
                 "not compared with the volume \(file.uuid), which is not mounted here: name its "

@@ -151,6 +151,9 @@ struct UpgradeCommand: ParsableCommand {
             console.note(
                 "the policy is as before, and only the passcode changes it from now on: "
                     + "ward policy show \(place)")
+            console.note(
+                "recovery kits from before still open it, but vouch only for format 1; "
+                    + ExistingRecoveryKit.newKitHint(path))
             return console.confirm(
                 "\(Text.printable(path)): format 2, "
                     + "\(Text.count(report.carriedOver, "entry")) upgraded now")

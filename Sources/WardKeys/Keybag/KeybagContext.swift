@@ -123,10 +123,8 @@ struct KeybagContext {
     ) throws(KeybagError) -> KeybagKeySet? {
         try KeybagContext.open(
             slot.sealed, kek: kek,
-            associatedData: KeybagSlot.associatedData(
-                keybag.identity, format: keybag.format, kind: slot.kind,
-                derivation: slot.derivation),
-            identity: keybag.identity, path: keybagPath)
+            associatedData: keybag.associatedData(of: slot), identity: keybag.identity,
+            path: keybagPath)
     }
 
     static func open(

@@ -35,7 +35,7 @@ extension KeybagStore {
     /// The keybag of the copy may have any passcode and generation, be damaged or be missing. The
     /// passcode gets this `cost`, and so do later ones. The change `policy` is applied to the usual
     /// policy, or to this device's earlier one where the device can open the keybag. `format` is
-    /// that of the volume, which the keybag gets.
+    /// the one for which the keybag vouches (`FormatStanding.vouched`).
     ///
     /// Until the new passcode works, this device's earlier passcode still opens the volume. After a
     /// power cut, adopting again finishes the change. Counted attempts are forgotten: a user with a
@@ -45,7 +45,7 @@ extension KeybagStore {
     public static func adopt(
         volumePath: String, stateRoot: String, keys: borrowing RecoveredKeys,
         passcode: borrowing Passcode?, cost: ScryptCost, policy: PolicyChange = PolicyChange(),
-        format: VolumeFormat = .version1, replacesDeviceKeys: Bool
+        format: VolumeFormat, replacesDeviceKeys: Bool
     ) throws(KeybagError) -> Adoption {
         try adopt(
             volumePath: volumePath, stateRoot: stateRoot, keys: keys, passcode: passcode,
@@ -56,7 +56,7 @@ extension KeybagStore {
     static func adopt(
         volumePath: String, stateRoot: String, keys: borrowing RecoveredKeys,
         passcode: borrowing Passcode?, cost: ScryptCost, policy: PolicyChange = PolicyChange(),
-        format: VolumeFormat = .version1, replacesDeviceKeys: Bool, storage: any KeyStorage
+        format: VolumeFormat, replacesDeviceKeys: Bool, storage: any KeyStorage
     ) throws(KeybagError) -> Adoption {
         let context = KeybagContext(
             volumePath: volumePath, stateRoot: stateRoot, uuid: keys.parameters.uuid,

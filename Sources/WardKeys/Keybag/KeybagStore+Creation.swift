@@ -8,10 +8,11 @@ extension KeybagStore {
     /// usual policy. The keybag gets the version of the volume's `format`.
     ///
     /// With `recoveryKitPath` it also makes a recovery kit there and returns its code, which is
-    /// known only now. The closure `makeRoot` gets the volume key and a keyring with every class key,
-    /// which is emptied after it, and makes the rest of the volume, durably. The keybag, which marks
-    /// the directory as a volume, is written after that (decision 0053). Throws `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag
-    /// nor kit is left.
+    /// known only now. The closure `makeRoot` makes the rest of the volume, durably. It gets the
+    /// volume key and a keyring with every class key, which is emptied after it. The keybag, which
+    /// marks the directory as a volume, is written after that (decision 0053). Throws
+    /// `alreadyAVolume`, `insideVolume`, `fileExists`, `system`; then neither keybag nor kit is
+    /// left.
     public static func create(
         volumePath: String, stateRoot: String, parameters: VolumeParameters,
         passcode: borrowing Passcode?, cost: ScryptCost, recoveryKitPath: String? = nil,
@@ -47,7 +48,8 @@ extension KeybagStore {
         let staged = recoveryKitPath.map { stagedKit($0, kitID) }
         let code = try recoveryKitPath.map { path throws(KeybagError) in
             try stageRecoveryKit(
-                set, identity: identity, kitID: kitID, volumePath: volumePath, for: path, storage)
+                set, format: format, identity: identity, kitID: kitID, volumePath: volumePath,
+                for: path, storage)
         }
         let keyring = ClassKeyring(classBPublicKey: identity.classBPublicKey)
         defer { keyring.evict(.all) }

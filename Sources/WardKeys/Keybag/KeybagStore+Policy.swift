@@ -113,12 +113,8 @@ extension KeybagStore {
     /// Judges the policy by its authenticator. Where that is wrong, the stronger values count from
     /// now on. `set` was opened from `keybag` and has class C's key.
     func judgePolicy(
-        of keybag: Keybag, _ set: borrowing KeybagKeySet, effaceable: borrowing SecretBytes
+        of keybag: Keybag, _ set: borrowing KeybagKeySet, policyKey: borrowing SecretBytes
     ) throws(KeybagError) {
-        // Version 1 has no authenticator.
-        guard keybag.format > .version1 else { return }
-        let secret = try context.hierarchy.deviceSecret(effaceable: effaceable)
-        let policyKey = try context.hierarchy.policyKey(secret)
         guard try context.isPolicyForged(in: keybag, set, policyKey: policyKey) else { return }
         // The cost of a passcode that was just judged is authentic.
         let usualCost = keybag.passcodeSlot?.derivation?.cost ?? ScryptCost.minimum
@@ -130,6 +126,11 @@ extension KeybagStore {
         }
         guard let counting, let listener = forgedPolicyListener.withLock({ $0 }) else { return }
         listener(counting)
+    }
+
+    /// The key that seals the policy, from the effaceable key.
+    func policyKey(_ effaceable: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
+        try context.hierarchy.policyKey(try context.hierarchy.deviceSecret(effaceable: effaceable))
     }
 
     /// Calls `listener` with the policy that counts when a forged one shows, before the operation

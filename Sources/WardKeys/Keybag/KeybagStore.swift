@@ -174,7 +174,9 @@ public final class KeybagStore: Sendable {
         guard set.contains(wanted) else {
             throw KeybagError(.damaged, path: context.keybagPath, "the device slot is incomplete")
         }
-        if keybag.passcodeSlot == nil { try judgePolicy(of: keybag, set, effaceable: effaceable) }
+        if keybag.passcodeSlot == nil {
+            try judgePolicy(of: keybag, set, policyKey: try context.hierarchy.policyKey(secret))
+        }
         return set
     }
 

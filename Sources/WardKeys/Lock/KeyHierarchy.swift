@@ -18,7 +18,8 @@ struct StretchedPasscode: ~Copyable {
 /// stretched         = scrypt(passcode, salt, N, r, p)
 /// entangled         = entangle("ward passcode v1", HMAC(effaceable key, stretched))
 /// passcode KEK      = HKDF(entangled,       salt: UUID, info: "ward keybag passcode slot v1")
-/// wrong-tag         = HKDF(entangled,       salt: UUID, info: "ward wrong passcode v1")
+/// wrong-tag         = HKDF(entangled,       salt: UUID, info: "ward wrong passcode v2" ‖
+///                          SHA-256(associated data of the passcode slot ‖ sealed set))
 /// recovery KEK      = HKDF(recovery code,   salt: kit ID, info: "ward recovery kit v1")
 /// hosts MAC key     = HKDF(device secret,   salt: UUID, info: "ward trusted hosts v1")
 /// bound             = entangle("ward trusted host v1", HMAC(effaceable key, class C key))
@@ -95,8 +96,15 @@ struct KeyHierarchy {
         try expand(entangled, salt: uuid, info: "ward keybag passcode slot v1")
     }
 
-    func wrongPasscodeTag(_ entangled: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
-        try expand(entangled, salt: uuid, info: "ward wrong passcode v1")
+    /// The tag of a passcode that `slot` of `keybag` refuses. Another slot may accept the passcode:
+    /// a person with the device's files makes one that refuses the owner's. So the tag is of this
+    /// slot alone.
+    func wrongPasscodeTag(
+        _ entangled: borrowing SecretBytes, _ slot: KeybagSlot, of keybag: Keybag
+    ) throws(KeybagError) -> SecretBytes {
+        let judge = SHA256Digest.hash(keybag.associatedData(of: slot) + slot.sealed)
+        return try expand(
+            entangled, salt: uuid, info: Array("ward wrong passcode v2".utf8) + judge)
     }
 
     func hostsMACKey(_ deviceSecret: borrowing SecretBytes) throws(KeybagError) -> SecretBytes {
@@ -141,6 +149,12 @@ struct KeyHierarchy {
 
     private func expand(
         _ secret: borrowing SecretBytes, salt: [UInt8], info: String
+    ) throws(KeybagError) -> SecretBytes {
+        try expand(secret, salt: salt, info: Array(info.utf8))
+    }
+
+    private func expand(
+        _ secret: borrowing SecretBytes, salt: [UInt8], info: [UInt8]
     ) throws(KeybagError) -> SecretBytes {
         do throws(CryptoError) {
             return try KeyDerivation.derive(from: secret, salt: salt, info: info)

@@ -114,7 +114,10 @@ extension KeybagStore {
         return try context.withLock { () throws(KeybagError) -> KeybagKeySet in
             let effaceable = try currentEffaceable(of: keybag)
             let entangled = try context.hierarchy.entangled(stretched, effaceable: effaceable)
-            try count(try context.hierarchy.wrongPasscodeTag(entangled))
+            // Nothing is read after the attempt is counted: where a disk fails then, the right
+            // passcode opens even so.
+            let policyKey = try self.policyKey(effaceable)
+            try count(try context.hierarchy.wrongPasscodeTag(entangled, slot, of: keybag))
             let kek = try context.hierarchy.passcodeKEK(entangled)
             guard let set = try context.open(slot, of: keybag, kek: kek) else {
                 throw try judgedWrong()
@@ -124,7 +127,7 @@ extension KeybagStore {
                     .damaged, path: context.keybagPath, "the passcode slot is incomplete")
             }
             forgetAttempts()
-            try judgePolicy(of: keybag, set, effaceable: effaceable)
+            try judgePolicy(of: keybag, set, policyKey: policyKey)
             return set
         }
     }

@@ -6,6 +6,8 @@ import WardSystem
 public struct RecoveredKeys: ~Copyable, Sendable {
     /// The volume of the keys.
     public let parameters: VolumeParameters
+    /// The format for which the kit vouches. Its code proved it.
+    public let format: VolumeFormat
     public let classBPublicKey: [UInt8]
     /// Seconds since 1970 when the kit was made.
     public let created: UInt64
@@ -20,6 +22,7 @@ public struct RecoveredKeys: ~Copyable, Sendable {
 
     fileprivate init(_ kit: RecoveryKit, _ set: consuming KeybagKeySet, path: String) {
         parameters = kit.identity.parameters
+        format = kit.format
         classBPublicKey = kit.identity.classBPublicKey
         created = kit.created
         kitID = kit.kitID
@@ -45,7 +48,8 @@ public struct RecoveredKeys: ~Copyable, Sendable {
 }
 
 extension KeybagStore {
-    /// Makes a recovery kit: a new file at `path`. Returns its code, which is known only now.
+    /// Makes a recovery kit: a new file at `path`. Returns its code, which is known only now. The
+    /// kit vouches for the format of the keybag.
     ///
     /// Needs the passcode where one is set. A kit stays valid when the passcode changes, and can't
     /// be revoked. Throws `passcodeNeeded`, the errors of a wrong passcode, `insideVolume`,
@@ -66,8 +70,8 @@ extension KeybagStore {
         }
         let kitID = SystemRandom.bytes(16)
         let code = try KeybagStore.writeRecoveryKit(
-            set, identity: identity, kitID: kitID, volumePath: volumePath, at: path,
-            context.storage)
+            set, format: format, identity: identity, kitID: kitID, volumePath: volumePath,
+            at: path, context.storage)
         // The kit is valid, even where the note fails.
         try? context.withLock { () throws(KeybagError) in
             try context.recovery.noteMade(kitID, at: KeybagContext.secondsSinceEpoch)
@@ -141,11 +145,12 @@ extension KeybagStore {
     }
 
     static func writeRecoveryKit(
-        _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
-        volumePath: String, at path: String, _ storage: any KeyStorage
+        _ set: borrowing KeybagKeySet, format: VolumeFormat, identity: KeybagIdentity,
+        kitID: [UInt8], volumePath: String, at path: String, _ storage: any KeyStorage
     ) throws(KeybagError) -> RecoveryCode {
         let code = try stageRecoveryKit(
-            set, identity: identity, kitID: kitID, volumePath: volumePath, for: path, storage)
+            set, format: format, identity: identity, kitID: kitID, volumePath: volumePath,
+            for: path, storage)
         try publishRecoveryKit(stagedKit(path, kitID), at: path, storage)
         return code
     }
@@ -159,8 +164,8 @@ extension KeybagStore {
     /// Seals and writes a kit, and opens it as a test: a kit that does not open is worse than no
     /// kit.
     static func stageRecoveryKit(
-        _ set: borrowing KeybagKeySet, identity: KeybagIdentity, kitID: [UInt8],
-        volumePath: String, for path: String, _ storage: any KeyStorage
+        _ set: borrowing KeybagKeySet, format: VolumeFormat, identity: KeybagIdentity,
+        kitID: [UInt8], volumePath: String, for path: String, _ storage: any KeyStorage
     ) throws(KeybagError) -> RecoveryCode {
         guard !Paths.isInside(path, volumePath) else {
             throw KeybagError(
@@ -168,7 +173,8 @@ extension KeybagStore {
         }
         try requireNoFile(path, storage)
         var kit = RecoveryKit(
-            identity: identity, kitID: kitID, created: KeybagContext.secondsSinceEpoch)
+            format: format, identity: identity, kitID: kitID,
+            created: KeybagContext.secondsSinceEpoch)
         let code = try KeybagContext.randomCode(path: path)
         let kek = try KeyHierarchy.recoveryKEK(code, kitID: kit.kitID, path: path)
         do {

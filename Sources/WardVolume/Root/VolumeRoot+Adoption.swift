@@ -42,19 +42,20 @@ extension VolumeRoot {
     /// Writes the state record of a copy that was made while the volume was in use, durably.
     ///
     /// It does so for a clean record too: the record may have been copied before the volume was
-    /// mounted.
+    /// mounted. Where the copy's record tells nothing, the new one says `standing`.
     static func acceptCopyInUse(
-        _ path: String, volumeKey: borrowing SecretBytes, storage: any Storage
+        _ path: String, _ standing: FormatStanding, volumeKey: borrowing SecretBytes,
+        storage: any Storage
     ) throws(VolumeOpenError) {
         let descriptor = try openRoot(path, storage)
         defer { storage.close(descriptor) }
-        let keys = try derive(volumeKey, standing(descriptor, storage), path)
+        let keys = try derive(volumeKey, self.standing(descriptor, storage), path)
         let before = try? readState(descriptor, path, keys, storage)
         // An earlier adoption did this, and was interrupted later.
         if let before, !before.isInUse, before.doubtful == [0...before.epoch] { return }
         try call(path, "the state record can't be written") { () throws(Errno) in
             try writeState(
-                before?.ofCopyInUse() ?? .ofUnknownCopy(keys.format), descriptor, keys, storage)
+                before?.ofCopyInUse() ?? .ofUnknownCopy(standing), descriptor, keys, storage)
         }
     }
 
@@ -80,13 +81,28 @@ extension Volume {
             backingPath, volumeKey: volumeKey, storage: PosixStorage())
     }
 
+    /// Where the copy in `backingPath` stands between the formats. It is right once `examineCopy`
+    /// has authenticated the root's record and returned `copy`. A state record that tells nothing
+    /// does not count. Then `takesOlder` decides whether structures of format 1 may be left.
+    public static func format(
+        ofCopy backingPath: String, _ copy: CopyStanding, takesOlder: Bool
+    ) -> FormatStanding {
+        guard case .unknown = copy,
+            let root = try? OwnedDescriptor(opening: backingPath, O_RDONLY | O_DIRECTORY)
+        else { return format(ofBackingPath: backingPath) }
+        let format = VolumeRoot.format(root.rawValue, PosixStorage())
+        return takesOlder && format >= .version2 ? .upgrading : FormatStanding(format)
+    }
+
     /// Takes the volume in `backingPath`, which is not mounted, for a copy that was made while the
     /// volume was in use. Half-copied changes are then accepted, with an event, until every file
     /// was read (docs/format.md §8). Durable when it returns; can be repeated.
+    ///
+    /// `standing`: what a new state record says where the copy's own tells nothing.
     public static func acceptCopyInUse(
-        backingPath: String, volumeKey: borrowing SecretBytes
+        backingPath: String, standing: FormatStanding, volumeKey: borrowing SecretBytes
     ) throws(VolumeOpenError) {
         try VolumeRoot.acceptCopyInUse(
-            backingPath, volumeKey: volumeKey, storage: PosixStorage())
+            backingPath, standing, volumeKey: volumeKey, storage: PosixStorage())
     }
 }

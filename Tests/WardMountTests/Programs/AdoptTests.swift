@@ -1,5 +1,9 @@
 import Foundation
 import Testing
+import WardCrypto
+import WardFormat
+import WardKeys
+import WardSystem
 
 extension MountSuite {
     /// A copy of a volume opens on another machine with a recovery kit, and each restored file has
@@ -78,6 +82,12 @@ extension MountSuite {
         @discardableResult
         private func adopt(
             _ machine: MountedVolume, _ more: String..., passcode: String? = nil
+        ) throws -> Finished {
+            try adopt(machine, all: more, passcode: passcode)
+        }
+
+        private func adopt(
+            _ machine: MountedVolume, all more: [String], passcode: String? = nil
         ) throws -> Finished {
             let secret = ["--passcode-file", passcode ?? machine.passcodeFile]
             return try Child.run(
@@ -326,6 +336,89 @@ extension MountSuite {
             #expect(
                 policy.contains("1 h") || policy.contains("77 s") || policy.contains("2 min"),
                 "\(policy)")
+        }
+
+        // MARK: Formats
+
+        /// Puts a state record of the time of an upgrade into `target`, a copy of the volume.
+        private func putUpgradingState(of volume: MountedVolume, in target: String) throws {
+            let store = try KeybagStore(
+                volumePath: volume.volume, stateRoot: volume.stateDirectory + "/ward")
+            let keyring = ClassKeyring(classBPublicKey: store.classBPublicKey)
+            let volumeKey = try store.openDeviceSlot(into: keyring)
+            let record = VolumeStateRecord(
+                format: .version2, isUpgrading: true, isInUse: false, epoch: 1 << 20, doubtful: [])
+            let bytes = record.serialized(
+                macKey: try KeyDerivation.derive(from: volumeKey, info: "ward volume state"))
+            try volume.shell("rm -f '\(target)/ward.state'")
+            try Data(bytes).write(to: URL(fileURLWithPath: target + "/ward.state"))
+            let owner = "\(volume.user.userID):\(volume.user.groupID)"
+            let given = try Child.run(
+                ["chown", owner, target + "/ward.state"],
+                environment: TestEnvironment.shared.variables)
+            #expect(given.succeeded, "\(given.everything)")
+        }
+
+        @Test("An older format that a host brings back: only with the owner's word")
+        func olderFormat() throws {
+            let user = User.available[0]
+            let original = try MountedVolume(as: user, initArguments: ["--format", "1"])
+            try StateWalk.makeDirectory(of: .complete, with: original.probe())
+            try makeKit(original, "early")
+            try original.unmount()
+            try original.shell("cp -a '\(original.volume)' $OUT/first")
+            let upgraded = try original.ward(
+                "upgrade", original.volume, "--passcode-file", original.passcodeFile)
+            #expect(upgraded.errors.contains("vouch only for format 1"), "\(upgraded.everything)")
+            try makeKit(original, "late")
+            let out = original.directory + "/home"
+            try original.shell(
+                "cp -a '\(original.volume)' $OUT/last; cp -a $OUT/last $OUT/back; "
+                    + "cp -a $OUT/last $OUT/stateless; rm $OUT/stateless/ward.state")
+            try putUpgradingState(of: original, in: out + "/back")
+            for kit in ["early", "late"] {
+                let verified = try original.ward(
+                    "recovery", "verify", "\(out)/\(kit)", "--code-file", "\(out)/\(kit).code",
+                    "--volume", out + "/last")
+                #expect(
+                    verified.errors.contains("vouches only for format 1") == (kit == "early"),
+                    "\(verified.everything)")
+            }
+            // The copy, and its format if the kit alone decides and if the owner does: nil where it
+            // is refused. Negative: between the formats.
+            for (kit, copy, options, byKit, byOwner) in [
+                ("early", "first", [], 1, 1), ("late", "first", [], nil, 1),
+                ("early", "back", [], nil, -2), ("late", "back", [], nil, -2),
+                ("early", "last", [], 2, 2), ("late", "last", [], 2, 2),
+                ("early", "stateless", ["--copied-in-use"], 2, -2),
+                ("late", "stateless", ["--copied-in-use"], 2, -2),
+            ] as [(String, String, [String], Int?, Int)] {
+                for isOlder in [false, true] {
+                    let what = "\(kit) kit, \(copy), \(isOlder)"
+                    let machine = try makeMachine(user, kitOf: original, kit)
+                    try machine.shell("cp -a '\(out)/\(copy)' '\(machine.volume)'")
+                    let done = try adopt(
+                        machine, all: options + (isOlder ? ["--older-format"] : []))
+                    guard let wanted = isOlder ? byOwner : byKit else {
+                        #expect(done.status == 14, "\(what): \(done.everything)")
+                        #expect(done.errors.contains("--older-format"), "\(what)")
+                        let state = try machine.shell(
+                            "ls '\(machine.stateDirectory)/ward' 2>/dev/null || true")
+                        #expect(state.isEmpty, "\(what)")
+                        continue
+                    }
+                    #expect(done.succeeded, "\(what): \(done.everything)")
+                    #expect(
+                        done.errors.contains("between the formats") == (wanted < 0), "\(what)")
+                    try machine.mount()
+                    try machine.unlock()
+                    let status = try machine.status()
+                    #expect(status["format"] as? Int == abs(wanted), "\(what)")
+                    #expect(status["upgrading"] as? Bool == (wanted < 0), "\(what)")
+                    #expect(
+                        try machine.probe().readFile("A/f") == .data("content of A"), "\(what)")
+                }
+            }
         }
 
         // MARK: Ways out

@@ -54,6 +54,8 @@ def arguments():
                              help="the keybag may be older than what this device wrote last")
         command.add_argument("--copied-in-use", action="store_true",
                              help="the volume is a copy that was made while it was in use: accept what that can leave")
+        command.add_argument("--older-format", action="store_true",
+                             help="with a kit: the copy is from before the end of an upgrade, and is read in the older format")
         command.add_argument("--json", action="store_true", help="one object a line")
     return parser.parse_args()
 
@@ -89,7 +91,7 @@ def open_volume(options):
                               NO_INPUT) from None
         except FormatError as error:
             raise ReaderError(str(error), "is this the kit, and is the code typed as it was written down?", INPUT) from None
-        return Volume(root, open_with_kit(root, kit, code), options.copied_in_use)
+        return Volume(root, open_with_kit(root, kit, code, options.older_format), options.copied_in_use)
     passcode = None
     if options.passcode_file is not None or options.passcode_fd is not None:
         passcode = secret_from(options.passcode_file, options.passcode_fd)

@@ -428,9 +428,11 @@ class DeviceSecret:
     def passcode_kek(self, passcode, slot):
         return hkdf(self.entangled(passcode, slot), self.uuid, b"ward keybag passcode slot v1")
 
-    def wrong_passcode_tag(self, passcode, slot):
-        """What `attempts` holds of a wrong passcode."""
-        return hkdf(self.entangled(passcode, slot), self.uuid, b"ward wrong passcode v1")[:16]
+    def wrong_passcode_tag(self, passcode, keybag):
+        """What `attempts` holds of a passcode that the slot of this keybag refused."""
+        slot = keybag.passcode_slot
+        judge = sha256(keybag.slot_associated(slot) + slot.sealed)
+        return hkdf(self.entangled(passcode, slot), self.uuid, b"ward wrong passcode v2" + judge)[:16]
 
 
 def normalized(passcode):
@@ -452,6 +454,8 @@ CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 @dataclass
 class RecoveryKit:
+    #: The kit vouches for this format.
+    version: int
     identity: Identity
     kit_id: bytes
     made: int
@@ -464,7 +468,7 @@ class RecoveryKit:
 
     @classmethod
     def read(cls, data):
-        fields = open_envelope(data, b"WARDRKIT", 1, 2048, "recovery kit")
+        fields, version = open_versions(data, b"WARDRKIT", 1, 2, 2048, "recovery kit")
         identity, kit_id, made = Identity.read(fields), fields.take(16), fields.integer(8)
         associated = data[:fields.offset]
         count = fields.integer(2)
@@ -472,7 +476,7 @@ class RecoveryKit:
             raise malformed(f"recovery kit: a sealed set of {count} bytes")
         sealed = fields.take(count)
         fields.end()
-        return cls(identity, kit_id, made, sealed, associated)
+        return cls(version, identity, kit_id, made, sealed, associated)
 
     @classmethod
     def read_text(cls, text):
@@ -536,12 +540,15 @@ class Opened:
     #: {kind: key}; a class without its key is locked.
     keys: dict
     notes: list
-    #: The keybag vouches for this format: structures of an earlier one are damaged. A kit vouches for none.
+    #: The keybag or the kit vouches for this format: structures of an earlier one are damaged.
     least_format: int = 1
 
 
-def open_with_kit(store, kit, code):
-    """By a recovery kit: no device is needed, and no keybag; where one is whole, it must be of the same volume."""
+def open_with_kit(store, kit, code, takes_older_format=False):
+    """By a recovery kit: no device is needed, and no keybag; where one is whole, it must be of the same volume.
+
+    `takes_older_format`: the owner says that the copy is from before the end of an upgrade.
+    """
     try:
         keys = kit.open(code)
     except FormatError as error:
@@ -559,7 +566,7 @@ def open_with_kit(store, kit, code):
         if keybag is not None and keybag.identity.raw != kit.identity.raw:
             raise ReaderError(f"the recovery kit is of volume {kit.identity.name}, this is {keybag.identity.name}",
                               "take the kit that was made for this volume", INPUT)
-    return Opened(kit.identity, keys, notes)
+    return Opened(kit.identity, keys, notes, 1 if takes_older_format else kit.version)
 
 
 def open_with_device(store, state_directory, passcode, accepts_older=False):

@@ -71,8 +71,9 @@ class Volume:
         if self.is_upgrading:
             self.format = 2
         if self.format < opened.least_format:
-            raise ReaderError(f"the root says format {self.format}, and the keybag format {opened.least_format}",
-                              "the root was replaced: restore .ward and ward.state from a copy", DAMAGED)
+            raise ReaderError(f"the root says format {self.format}, and the keybag or kit format {opened.least_format}",
+                              "the root was replaced: restore .ward and ward.state from a copy. With a kit, if the copy is "
+                              "from before an upgrade: --older-format", DAMAGED)
         if opened.least_format == 2:
             self.is_upgrading = False
         self._keys = VolumeKeys(opened.keys[VOLUME_KEY], self.format, self.is_upgrading)
