@@ -309,7 +309,8 @@ struct SealTests {
         #expect(throws: Errno.ioError) { try harness.open(node, O_RDWR) }
         #expect(throws: Errno.ioError) { try harness.open(node, O_WRONLY | O_TRUNC) }
         #expect(throws: Errno.ioError) { try harness.setSize(node, nil, 3) }
-        #expect(harness.events.integrityFailures.allSatisfy { $0.contains("ward class set --rekey D") })
+        let isTold = { (failure: String) in failure.contains("ward class set --rekey D") }
+        #expect(harness.events.integrityFailures.allSatisfy(isTold))
         #expect(!harness.events.integrityFailures.isEmpty)
         // The pass over the tree gives it no seal.
         sweep(harness)
