@@ -43,7 +43,7 @@ public enum ClassSeal {
 
 extension FileHeader {
     /// The bytes that the header's seal covers, 111: the class, the file, and the wrapped key with
-    /// its length and capsule. In class D zeros stand for the key: the device's files open it
+    /// its length and capsule. In class D zeros stand for the key. The device's files open it
     /// anyway, and a file that is emptied before the first unlock gets another.
     public var sealedPart: [UInt8] {
         let hasKey = protectionClass != .none

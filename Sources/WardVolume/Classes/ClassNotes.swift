@@ -22,8 +22,8 @@ enum Vouch: Equatable, Sendable {
 }
 
 /// The headers and records that this mount wrote without their seals, so that they get them after
-/// the first unlock. A note holds for one inode, and for a directory in one place alone: a program
-/// at the backing store can give another inode the same ID, and move an inode.
+/// the first unlock. A program at the backing store can give another inode the same ID, and move an
+/// inode. So a note holds for one inode, and that of a directory in one place alone.
 ///
 /// Concurrency: any thread; `notes` guards all.
 final class ClassNotes: Sendable {

@@ -169,8 +169,8 @@ package final class ClassSeals: Sendable {
         let noted = notes.vouch(of: header, inode: inode)
         if let noted, isRight(noted) { return .right }
         let own = header.protectionClass
-        // A person with the device's files may know the key: class B needs no secret to wrap one,
-        // and a file of the other classes may have had class D before.
+        // A person with the device's files may know the key. Class B needs no secret to wrap one,
+        // and a file of another class may have had class D before.
         let isOthersKey = own != .none && !header.wrappedKey.isEmpty && noted == nil
         let isWeaker = strongest?.isStronger(than: own) ?? false
         return isWeaker || isOthersKey ? .weak : .passed

@@ -43,8 +43,8 @@ extension Volume {
         return (kind, file, status)
     }
 
-    /// The reason why the class of a new file counts, before the first unlock: it is that of its
-    /// directory, or of the database whose side file it is.
+    /// The reason why the class of a new file counts, before the first unlock. The class is that of
+    /// its directory, or of the database whose side file it is.
     func vouch(
         for given: ProtectionClass, _ name: UnsafeRawBufferPointer, in parent: Node,
         _ state: DirectoryState, _ context: WorkerContext

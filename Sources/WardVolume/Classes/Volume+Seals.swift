@@ -69,8 +69,8 @@ extension Volume {
         guard file.notes.seal.value != .weak else { throw .ioError }
     }
 
-    /// Runs `change`, by which a program sets the class of a file. What the owner sets counts, and
-    /// is sealed; the present class is not, unless it is the one that is wanted. Throws `EIO` for a
+    /// Runs `change`, by which a program sets the class of a file. The class that the owner sets
+    /// counts, and is sealed. The present one is not, unless it is the same. Throws `EIO` for a
     /// file with a key that nothing vouches for: another person may know the key. The caller has
     /// write access.
     func withChosenClass(
@@ -146,7 +146,7 @@ extension Volume {
     }
 
     /// Gives their seals to the files and directories that this mount made, changed or moved
-    /// without the seal key. Does nothing without it. What fails waits for the next call.
+    /// without the seal key. Does nothing without it. The next call tries failed ones again.
     func sealChanges() {
         guard seals.areOpen, !isReadOnly, !backing.changed.areNone || !backing.unsealed.areNone,
             var sweep = SealSweep(self, shouldStop: { false })
@@ -172,8 +172,8 @@ extension Volume {
             do throws(Errno) {
                 try sealRecord(of: node)
             } catch {
-                // A directory that was removed needs none. One that another program moved in the
-                // store is judged in its new place.
+                // A directory that was removed needs none. A directory that another program moved
+                // in the store is judged in its new place.
                 let isGone = error == .noSuchFileOrDirectory || error == .staleNFSFileHandle
                 guard !isGone, node.link != nil || node === root else { continue }
                 failure = failure ?? error

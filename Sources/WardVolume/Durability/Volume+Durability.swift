@@ -29,7 +29,7 @@ extension Volume {
         store.removedFiles.finish()
         finishPending(within: Volume.closePatience)
         background.drain()
-        // The mount's notes end with it. What gets no seal now has to be accepted by its owner.
+        // The mount's notes end with it. The owner has to accept each class that has no seal then.
         sealChanges()
         for node in nodes.open.all.values {
             guard let file = node.file else { continue }
