@@ -81,7 +81,8 @@ final class SimulatedVolume {
                 parameters: parameters, passcode: typed, cost: SimulatedVolume.passcodeCost
             ) { volumeKey, keyring throws(KeybagError) in
                 try InitCommand.makeRoot(
-                    volumePath, parameters, .ofNewVolumes, settings.defaultClass, volumeKey, keyring)
+                    volumePath, parameters, .ofNewVolumes, settings.defaultClass, volumeKey, keyring
+                )
             }
         } catch {
             throw SimulatorError(
