@@ -115,6 +115,15 @@ public struct DirectoryRecord: Equatable, Sendable {
         seal = isBound ? [UInt8](record[20..<32]) : ClassSeal.noDirectorySeal
     }
 
+    /// The directory's ID that a link's target names, without a look at its MAC; nil where it has
+    /// not the form of a record.
+    public static func claimedID(_ linkTarget: String) -> [UInt8]? {
+        guard let record = Base64URL.decode(linkTarget), record.count == boundBytes,
+            record[0] == boundVersion
+        else { return nil }
+        return [UInt8](record[4..<20])
+    }
+
     private static func macBytes(of version: UInt8) -> Int {
         version == boundVersion ? HMACSHA256.fewestBytes : HMACSHA256.bytes / 2
     }

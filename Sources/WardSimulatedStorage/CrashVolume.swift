@@ -13,7 +13,7 @@ package struct CrashKeys: Sendable {
     let volumeKey: [UInt8]
     let classKeys: [ProtectionClass: [UInt8]]
 
-    package init(pageBytes: Int, format: VolumeFormat = .version1) {
+    package init(pageBytes: Int, format: VolumeFormat = .ofNewVolumes) {
         self.format = format
         parameters = VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: pageBytes)
         volumeKey = SystemRandom.bytes(32)

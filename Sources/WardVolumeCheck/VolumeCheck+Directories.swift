@@ -40,6 +40,8 @@ extension VolumeCheck {
         /// Zero-terminated.
         let stored: [CChar]
         let hasName: Bool
+        /// `Volume.quietNames` before the name was found.
+        let seen: UInt64?
     }
 
     struct Visit: Sendable {
@@ -336,6 +338,7 @@ extension VolumeCheck {
         _ visit: inout Visit
     ) {
         let stored = entry.name.zeroTerminated
+        let seen = volume.quietNames
         var looks = 0
         var found: FileStatus?
         while found == nil {
@@ -371,13 +374,9 @@ extension VolumeCheck {
             return
         }
         let inode = UInt64(status.st_ino)
-        if type == S_IFDIR {
-            let node = volume.retainNode(inode: inode, type: type, stored, in: parent)
-            tally.withLock { $0.retained.append(node) }
-            visit.directories.append(node)
-            return
-        }
-        let task = FileTask(inode: inode, parent: parent, stored: stored, hasName: hasName)
+        if type == S_IFDIR { return addDirectory(inode, stored, parent, seen: seen, &visit) }
+        let task = FileTask(
+            inode: inode, parent: parent, stored: stored, hasName: hasName, seen: seen)
         let isFirst = tally.withLock { tally in
             guard status.st_nlink > 1 else { return true }
             if hasName { tally.links.named.insert(inode) }
@@ -385,7 +384,7 @@ extension VolumeCheck {
             if hasName { tally.links.otherNames.append(task) }
             return false
         }
-        if hasName, isMisplaced(task, status, descriptor) {
+        if isMisplaced(task, status, descriptor) {
             // Another name of the file may be where it belongs.
             if status.st_nlink > 1 {
                 tally.withLock { if isFirst { $0.links.examined.remove(inode) } }
@@ -393,5 +392,19 @@ extension VolumeCheck {
             return
         }
         if isFirst { visit.files.append(task) }
+    }
+
+    private func addDirectory(
+        _ inode: UInt64, _ stored: [CChar], _ parent: Node, seen: UInt64?, _ visit: inout Visit
+    ) {
+        do throws(Errno) {
+            let node = try volume.retainNode(
+                inode: inode, type: S_IFDIR, stored, in: parent, seen: seen)
+            tally.withLock { $0.retained.append(node) }
+            visit.directories.append(node)
+        } catch {
+            if isGone(error, inode, parent, stored) { return }
+            note(unreachable: volume.path(of: stored, in: parent), error)
+        }
     }
 }

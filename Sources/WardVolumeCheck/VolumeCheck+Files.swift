@@ -7,10 +7,16 @@ import WardVolume
 extension VolumeCheck {
     func check(_ task: FileTask) {
         contexts.with { context in
-            let node = volume.retainNode(
-                inode: task.inode, type: S_IFREG, task.stored, in: task.parent)
-            defer { volume.releaseNode(node) }
-            check(task, node, context)
+            do throws(Errno) {
+                let node = try volume.retainNode(
+                    inode: task.inode, type: S_IFREG, task.stored, in: task.parent,
+                    seen: task.seen)
+                defer { volume.releaseNode(node) }
+                check(task, node, context)
+            } catch {
+                if isGone(error, task.inode, task.parent, task.stored) { return }
+                note(unreachable: path(of: task), error)
+            }
         }
     }
 

@@ -15,8 +15,7 @@ extension VolumeCheck {
     ) -> Bool {
         guard names.sound == 0, !names.bad.isEmpty, node !== volume.root else { return false }
         let isNew = tally.withLock { tally in
-            if tally.judgedRecords.contains(node.inode) { return false }
-            tally.judgedRecords.insert(node.inode)
+            guard tally.told.foreign.insert(node.inode).inserted else { return false }
             tally.badRecords.append(
                 BadRecord(
                     node: node, problem: "its directory record is another directory's", target: [],
@@ -45,7 +44,7 @@ extension VolumeCheck {
 
     private struct Contents {
         var names: [[UInt8]] = []
-        /// Directory IDs in the headers of files.
+        /// Directory IDs in the headers of files, and in their lists of places.
         var hints: Set<[UInt8]> = []
         var classes: [ProtectionClass] = []
     }
@@ -57,6 +56,10 @@ extension VolumeCheck {
         let node = bad.node
         let descriptor = try volume.backing.openDirectoryDescriptor(of: node)
         defer { volume.storage.close(descriptor) }
+        // A program may have moved the directory while its record was read.
+        if volume.bindsPlaces, !bad.isForeign, try volume.backing.hasRecord(descriptor, node) {
+            return tally.withLock { $0.opened.append(node) }
+        }
         if try isMisplaced(bad, descriptor) { return }
         if volume.bindsPlaces, !bad.isForeign, let known = node.directory {
             // The volume knows the true content.
@@ -64,29 +67,7 @@ extension VolumeCheck {
             return tally.withLock { $0.opened.append(node) }
         }
         let contents = try contents(descriptor, node)
-        let (known, hints) = tally.withLock {
-            (Set($0.directories.keys), $0.hints)
-        }
-        func first(_ ids: Set<[UInt8]>) throws(Errno) -> [UInt8]? {
-            // The error of a name that can't be read now. It may be the name that decides, if no
-            // other one does.
-            var unread: Errno?
-            for id in ids {
-                for name in contents.names {
-                    if volume.opens(name, in: id) { return id }
-                    do throws(Errno) {
-                        if try opensLong(name, descriptor, id) { return id }
-                    } catch {
-                        unread = error
-                    }
-                }
-            }
-            if let unread { throw unread }
-            return nil
-        }
-        var id = try first(contents.hints)
-        if id == nil { id = try first(hints.subtracting(known)) }
-        if id == nil, bad.isForeign { id = try first(known) }
+        let id = try directoryID(of: bad, contents, descriptor)
         if bad.isForeign, id == nil || id == node.directory?.id {
             // No other ID fits better: the names are wrong, not the record.
             return tally.withLock { $0.opened.append(node) }
@@ -120,6 +101,45 @@ extension VolumeCheck {
         }
     }
 
+    /// Returns the ID under which names in a directory without a sound record open; nil where no
+    /// ID is found.
+    private func directoryID(
+        of bad: BadRecord, _ contents: Contents, _ descriptor: Int32
+    ) throws(Errno) -> [UInt8]? {
+        let (known, hints) = tally.withLock { (Set($0.directories.keys), $0.hints) }
+        var inIt = contents.hints
+        if volume.bindsPlaces, !bad.isForeign {
+            // The record does not authenticate where the parent got a new ID. Names that open under
+            // the ID in it prove that ID, and nothing else in it.
+            if let claimed = DirectoryRecord.claimedID(String(decoding: bad.target, as: UTF8.self))
+            {
+                inIt.insert(claimed)
+            }
+            // Files that were put here belong in their own directory.
+            inIt.subtract(known)
+        }
+        func first(_ ids: Set<[UInt8]>) throws(Errno) -> [UInt8]? {
+            // The error of a name that can't be read now. It may be the name that decides, if no
+            // other one does.
+            var unread: Errno?
+            for id in ids {
+                for name in contents.names {
+                    if volume.opens(name, in: id) { return id }
+                    do throws(Errno) {
+                        if try opensLong(name, descriptor, id) { return id }
+                    } catch {
+                        unread = error
+                    }
+                }
+            }
+            if let unread { throw unread }
+            return nil
+        }
+        if let id = try first(inIt) { return id }
+        if let id = try first(hints.subtracting(known)) { return id }
+        return bad.isForeign ? try first(known) : nil
+    }
+
     private func contents(_ descriptor: Int32, _ node: Node) throws(Errno) -> Contents {
         var contents = Contents()
         var files: [[CChar]] = []
@@ -144,6 +164,9 @@ extension VolumeCheck {
                 throw error
             }
             contents.hints.insert(header.directoryID)
+            if volume.bindsPlaces {
+                contents.hints.formUnion(try volume.places(ofFile: stored, in: descriptor))
+            }
             contents.classes.append(header.protectionClass)
         }
         return contents
@@ -252,6 +275,7 @@ extension VolumeCheck {
                 "its name does not open here: it was renamed or moved in the backing directory",
             remedy: "moved to the quarantine")
         let isOurs = try isOurs(bad.type, bad.stored, bad.parent, directory.rawValue)
+        let misplaced = try misplaced(bad, directory.rawValue, status)
         let note = ["name that does not open: \(backingPath(bad.parent, bad.stored))"]
         if tally.withLock({ $0.untouched.contains(bad.inode) }), !isNamed {
             // The file may be readable in another lock state, or by a later version. It stays in
@@ -279,16 +303,40 @@ extension VolumeCheck {
             finding.remedy = "moved back to \(volume.path(of: home))"
             add(finding) { () throws(Errno) in
                 try move(bad, to: home, bad.stored)
+                if let misplaced { examineAgain(misplaced, in: home, bad.stored) }
                 return nil
             }
+        } else if let misplaced, known[misplaced.homeID] == nil {
+            finding.remedy = "left where it is"
+            finding.outcome = .left(VolumeCheck.lostHome)
+            add(finding)
         } else {
             let name = "recovered-\(bad.inode)"
-            finding.remedy = "called \(name)"
+            let home = misplaced.flatMap { known[$0.homeID] }
+            finding.remedy =
+                (home.map { "moved back to \(volume.path(of: $0)), " } ?? "") + "called \(name)"
             add(finding) { () throws(Errno) in
-                try move(bad, to: bad.parent, nameRepair.storedName(name, in: bad.parent))
+                let target = home ?? bad.parent
+                let stored = try nameRepair.storedName(name, in: target)
+                try move(bad, to: target, stored)
+                if home != nil, let misplaced { examineAgain(misplaced, in: target, stored) }
                 return nil
             }
         }
+    }
+
+    /// Returns the place where a file, directory or link under a bad name belongs; nil where that
+    /// is its directory, or is not known.
+    private func misplaced(
+        _ bad: BadName, _ directory: Int32, _ status: FileStatus
+    ) throws(Errno) -> Misplaced? {
+        guard bad.type == S_IFLNK else { return misplaced(bad) }
+        guard volume.bindsPlaces, try !isSoundLink(bad.stored, bad.parent, directory),
+            let origin = origin(ofLink: try volume.storedLink(directory, bad.stored))
+        else { return nil }
+        return Misplaced(
+            parent: bad.parent, stored: bad.stored, hasName: false, inode: bad.inode,
+            type: S_IFLNK, linkCount: UInt64(status.st_nlink), homeID: origin)
     }
 
     func exists(_ stored: [CChar], in directory: Node) -> Bool {

@@ -3,11 +3,13 @@ import WardFormat
 import WardSystem
 import WardVolume
 
-/// A file, directory or link whose name opens, in a directory where it does not belong.
+/// A file, directory or link in a directory where it does not belong.
 struct Misplaced: Sendable {
     let parent: Node
     /// Zero-terminated.
     let stored: [CChar]
+    /// Whether the name opens. A name that does not open is told of, and resolved, as a name.
+    let hasName: Bool
     let inode: UInt64
     let type: mode_t
     let linkCount: UInt64
@@ -25,15 +27,16 @@ extension VolumeCheck {
         guard volume.bindsPlaces, let state = task.parent.directory else { return false }
         // A file that does not open now is told of later.
         guard let home = try? volume.home(ofFile: task.stored, in: descriptor, state.id) else {
-            if status.st_nlink > 1 {
+            if status.st_nlink > 1, task.hasName {
                 tally.withLock { _ = $0.links.placed.insert(task.inode) }
             }
             return false
         }
         note(
             Misplaced(
-                parent: task.parent, stored: task.stored, inode: task.inode, type: S_IFREG,
-                linkCount: UInt64(status.st_nlink), homeID: home))
+                parent: task.parent, stored: task.stored, hasName: task.hasName,
+                inode: task.inode, type: S_IFREG, linkCount: UInt64(status.st_nlink),
+                homeID: home))
         return true
     }
 
@@ -44,10 +47,13 @@ extension VolumeCheck {
         let parentID = try volume.backing.parentID(of: bad.node)
         for id in known where id != parentID {
             guard case .sound = try recordOnDisk(descriptor, parentID: id) else { continue }
+            let hasName = !tally.withLock { tally in
+                tally.badNames.contains { $0.inode == bad.node.inode && $0.type == S_IFDIR }
+            }
             note(
                 Misplaced(
-                    parent: link.parent, stored: link.name, inode: bad.node.inode, type: S_IFDIR,
-                    linkCount: 1, homeID: id))
+                    parent: link.parent, stored: link.name, hasName: hasName,
+                    inode: bad.node.inode, type: S_IFDIR, linkCount: 1, homeID: id))
             return true
         }
         return false
@@ -93,6 +99,10 @@ extension VolumeCheck {
         }
         while let next = waiting.popLast() {
             if shouldStop() { return }
+            if !next.hasName {
+                noteContent(of: next)
+                continue
+            }
             let partner = partner(of: next, among: &waiting)
             do throws(Errno) {
                 try resolve(next, partner)
@@ -110,7 +120,8 @@ extension VolumeCheck {
         of misplaced: Misplaced, among waiting: inout [Misplaced]
     ) -> Misplaced? {
         func crosses(_ one: Misplaced, _ other: Misplaced) -> Bool {
-            one.parent.directory?.id == other.homeID && other.parent.directory?.id == one.homeID
+            one.hasName && other.hasName && one.parent.directory?.id == other.homeID
+                && other.parent.directory?.id == one.homeID
         }
         let partners = waiting.indices.filter { crosses(waiting[$0], misplaced) }
         guard partners.count == 1, !waiting.contains(where: { crosses($0, waiting[partners[0]]) })
@@ -118,10 +129,17 @@ extension VolumeCheck {
         return waiting.remove(at: partners[0])
     }
 
+    static let lostHome = "the directory where it belongs is not in the volume"
+
     private func resolve(_ misplaced: Misplaced, _ partner: Misplaced?) throws(Errno) {
         let directory = try volume.backing.directoryDescriptor(of: misplaced.parent)
         let status = try volume.storage.fstatat(directory.rawValue, misplaced.stored)
         guard UInt64(status.st_ino) == misplaced.inode else { return }
+        // Programs may have moved it meanwhile.
+        if misplaced.type == S_IFREG, let state = misplaced.parent.directory {
+            let now = try volume.home(ofFile: misplaced.stored, in: directory.rawValue, state.id)
+            if now == nil { return }
+        }
         let (home, isPlaced) = tally.withLock { tally in
             (tally.directories[misplaced.homeID], tally.links.placed.contains(misplaced.inode))
         }
@@ -142,8 +160,8 @@ extension VolumeCheck {
                 try nameRepair.exchange(
                     (misplaced.inode, misplaced.parent, misplaced.stored),
                     (partner.inode, partner.parent, partner.stored))
-                walkAgain(misplaced)
-                walkAgain(partner)
+                examineAgain(misplaced, in: partner.parent, partner.stored)
+                examineAgain(partner, in: misplaced.parent, misplaced.stored)
                 return nil
             }
         } else if misplaced.linkCount > 1, isPlaced {
@@ -167,12 +185,12 @@ extension VolumeCheck {
                         misplaced.stored, to: home, stored, context)
                 }
                 nameRepair.removeLongLink(misplaced.parent, misplaced.stored)
-                walkAgain(misplaced)
+                examineAgain(misplaced, in: home, stored)
                 return nil
             }
         } else {
             finding.remedy = "left where it is"
-            finding.outcome = .left("the directory where it belongs is not in the volume")
+            finding.outcome = .left(VolumeCheck.lostHome)
             add(finding)
         }
     }
@@ -180,18 +198,44 @@ extension VolumeCheck {
     /// Without a repair the content of a directory is not examined.
     private func noteContent(of misplaced: Misplaced) {
         guard !isRepairing, misplaced.type == S_IFDIR else { return }
-        let path = volume.path(of: misplaced.stored, in: misplaced.parent)
+        let path =
+            misplaced.hasName
+            ? volume.path(of: misplaced.stored, in: misplaced.parent)
+            : place(misplaced.parent, misplaced.stored.dropLast().map(UInt8.init(bitPattern:)))
         tally.withLock {
             $0.report.unreachable.append("\(path): what is in it, before it is put back")
         }
     }
 
-    /// A directory that was put back is examined with the next ones.
-    private func walkAgain(_ misplaced: Misplaced) {
-        guard misplaced.type == S_IFDIR else { return }
+    /// Has a directory or file examined that was put back, as a name of `parent`.
+    func examineAgain(_ misplaced: Misplaced, in parent: Node, _ stored: [CChar]) {
         tally.withLock { tally in
-            let node = tally.retained.first { $0.inode == misplaced.inode && $0.isDirectory }
-            if let node { tally.opened.append(node) }
+            switch misplaced.type {
+            case S_IFDIR:
+                let node = tally.retained.first { $0.inode == misplaced.inode && $0.isDirectory }
+                if let node { tally.opened.append(node) }
+            case S_IFREG:
+                guard
+                    misplaced.linkCount == 1
+                        || tally.links.examined.insert(misplaced.inode).inserted
+                else { return }
+                tally.openedFiles.append(
+                    FileTask(
+                        inode: misplaced.inode, parent: parent, stored: stored, hasName: true,
+                        seen: nil))
+            default: break
+            }
+        }
+    }
+
+    /// Returns what was noted of a file or directory under a bad name in a directory where it does
+    /// not belong.
+    func misplaced(_ bad: BadName) -> Misplaced? {
+        tally.withLock { tally in
+            tally.misplaced.first {
+                !$0.hasName && $0.inode == bad.inode && $0.parent === bad.parent
+                    && $0.stored == bad.stored
+            }
         }
     }
 
@@ -224,8 +268,8 @@ extension VolumeCheck {
         }
         note(
             Misplaced(
-                parent: link.parent, stored: link.stored, inode: link.inode, type: S_IFLNK,
-                linkCount: link.linkCount, homeID: origin))
+                parent: link.parent, stored: link.stored, hasName: true, inode: link.inode,
+                type: S_IFLNK, linkCount: link.linkCount, homeID: origin))
     }
 }
 

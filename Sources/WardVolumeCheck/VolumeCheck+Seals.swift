@@ -17,6 +17,7 @@ extension VolumeCheck {
                 directory: record.directoryID, inode: node.inode, in: parentID)
         else { return }
         let counts = try volume.backing.directoryState(of: node).protectionClass
+        guard tally.withLock({ $0.told.unsealed.insert(node.inode).inserted }) else { return }
         add(
             CheckFinding(
                 .seal, path: volume.path(of: node), protectionClass: counts,

@@ -44,10 +44,10 @@ public final class VolumeCheck: Sendable {
         var badLinks: [BadLink] = []
         /// The number of names for which a changed character was searched.
         var corrections = 0
-        /// Directories in which no name opened, noted once.
-        var judgedRecords: Set<UInt64> = []
+        var told = ToldDirectories()
         /// Directories that can be examined now, and could not be before.
         var opened: [Node] = []
+        var openedFiles: [FileTask] = []
         /// Nodes with one look-up each, which is released at the end.
         var retained: [Node] = []
     }
@@ -64,6 +64,14 @@ public final class VolumeCheck: Sendable {
         var otherNames: [FileTask] = []
         /// Files without anything readable, removed under the name by which they were examined.
         var lost: Set<UInt64> = []
+    }
+
+    /// Directories that are looked at again after a repair, and told of once.
+    struct ToldDirectories {
+        /// Those in which no name opened.
+        var foreign: Set<UInt64> = []
+        /// Those whose class has no seal.
+        var unsealed: Set<UInt64> = []
     }
 
     struct LongNames {
@@ -113,10 +121,12 @@ public final class VolumeCheck: Sendable {
                 resolveNames()
                 resolvePlaces()
             }
-            level = tally.withLock { tally in
-                defer { tally.opened = [] }
-                return tally.opened
+            let (next, files) = tally.withLock { tally in
+                defer { (tally.opened, tally.openedFiles) = ([], []) }
+                return (tally.opened, tally.openedFiles)
             }
+            check(files, onProgress)
+            level = next
         }
         checkEpochs()
         let isInterrupted = shouldStop()
@@ -137,10 +147,13 @@ public final class VolumeCheck: Sendable {
         var level = top
         while !level.isEmpty, !shouldStop() {
             let visits = map(level.count, onProgress) { [level] in self.visit(level[$0]) }
-            let files = visits.flatMap(\.files)
-            _ = map(files.count, onProgress) { if !self.shouldStop() { self.check(files[$0]) } }
+            check(visits.flatMap(\.files), onProgress)
             level = visits.flatMap(\.directories)
         }
+    }
+
+    private func check(_ files: [FileTask], _ onProgress: (CheckProgress) -> Void) {
+        _ = map(files.count, onProgress) { if !self.shouldStop() { self.check(files[$0]) } }
     }
 
     private func map<T: Sendable>(

@@ -16,9 +16,11 @@ import WardSystem
 
     /// Bytes of files. With pages of 4,096 bytes: one byte in 13, and every byte that is not
     /// ciphertext.
-    @Test("every byte of every file", arguments: [512, 4096])
-    func contents(pageBytes: Int) throws {
-        let tampered = try TamperedVolume(pageBytes: pageBytes)
+    @Test(
+        "every byte of every file",
+        arguments: zip([512, 512, 4096], [VolumeFormat.version1, .version2, .version2]))
+    func contents(pageBytes: Int, format: VolumeFormat) throws {
+        let tampered = try TamperedVolume(pageBytes: pageBytes, format: format)
         let disk = SimulatedDisk(tampered.clean)
         let volume = try CrashVolume(tampered.keys, on: disk)
         let pristine = disk.image
@@ -122,9 +124,11 @@ import WardSystem
             "byte \(offset) of \(path) \(matters ? "was changed and nobody saw it" : "matters")")
     }
 
-    @Test("every byte of every name, link target and attribute", arguments: [512])
-    func metadata(pageBytes: Int) throws {
-        let tampered = try TamperedVolume(pageBytes: pageBytes)
+    @Test(
+        "every byte of every name, link target and attribute", arguments: [512],
+        VolumeFormat.allCases)
+    func metadata(pageBytes: Int, format: VolumeFormat) throws {
+        let tampered = try TamperedVolume(pageBytes: pageBytes, format: format)
         let clean = tampered.clean
         var generator = SplitMix(seed: 11)
         var flips = 0

@@ -205,7 +205,7 @@ struct CapsuleTests {
 
     @Test("format 1 has no capsules")
     func formatOne() throws {
-        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let harness = try VolumeHarness(format: .version1, defaultClass: .completeUnlessOpen)
         try writeLocked("a", harness)
         #expect(try header("a", harness).capsuleID == Capsule.noID)
         #expect(throws: (any Error).self) { try capsules(harness) }

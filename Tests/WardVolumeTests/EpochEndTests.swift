@@ -14,16 +14,18 @@ import WardSystem
         try VolumeRoot.writeState(record, root.rawValue, harness.volume.keys, PosixStorage())
     }
 
-    @Test("A record after which no epoch is left is refused; without a change it can be read")
-    func used() throws {
+    @Test(
+        "A record after which no epoch is left is refused; without a change it can be read",
+        arguments: VolumeFormat.allCases)
+    func used(format: VolumeFormat) throws {
         for (isInUse, epoch) in [(false, last), (true, last - 1), (true, last)] {
-            let harness = try VolumeHarness()
+            let harness = try VolumeHarness(format: format)
             let (_, handle) = try harness.create("f")
             try harness.write(handle, 0, [1, 2, 3])
             harness.volume.release(handle, harness.context)
             try harness.volume.close()
             try write(
-                VolumeStateRecord(format: .version1, isInUse: isInUse, epoch: epoch, doubtful: []),
+                VolumeStateRecord(format: format, isInUse: isInUse, epoch: epoch, doubtful: []),
                 harness)
             let error = #expect(throws: VolumeOpenError.self) { try harness.reopen(clean: false) }
             #expect(error?.code == .damaged)
@@ -37,13 +39,13 @@ import WardSystem
         }
     }
 
-    @Test("An epoch that is never given is damage")
-    func never() throws {
-        let harness = try VolumeHarness()
+    @Test("An epoch that is never given is damage", arguments: VolumeFormat.allCases)
+    func never(format: VolumeFormat) throws {
+        let harness = try VolumeHarness(format: format)
         try harness.volume.close()
         for isInUse in [false, true] {
             try write(
-                VolumeStateRecord(format: .version1, isInUse: isInUse, epoch: .max, doubtful: []),
+                VolumeStateRecord(format: format, isInUse: isInUse, epoch: .max, doubtful: []),
                 harness)
             let error = #expect(throws: VolumeOpenError.self) { try harness.reopen(clean: false) }
             #expect(error?.code == .damaged)
@@ -51,12 +53,13 @@ import WardSystem
         }
     }
 
-    @Test("The last epoch goes on, over durable points and the end")
-    func goesOn() throws {
-        let harness = try VolumeHarness()
+    @Test(
+        "The last epoch goes on, over durable points and the end", arguments: VolumeFormat.allCases)
+    func goesOn(format: VolumeFormat) throws {
+        let harness = try VolumeHarness(format: format)
         try harness.volume.close()
         try write(
-            VolumeStateRecord(format: .version1, isInUse: false, epoch: last - 1, doubtful: []),
+            VolumeStateRecord(format: format, isInUse: false, epoch: last - 1, doubtful: []),
             harness)
         try harness.reopen(clean: false)
         let (_, handle) = try harness.create("f")

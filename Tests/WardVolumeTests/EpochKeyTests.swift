@@ -114,7 +114,7 @@ struct EpochKeyTests {
 
     @Test("format 1 has neither the flag nor the key")
     func formatOne() throws {
-        let harness = try VolumeHarness()
+        let harness = try VolumeHarness(format: .version1)
         _ = try written(harness)
         for page in 0..<3 {
             let record = try record(page, harness)

@@ -1,5 +1,6 @@
 import CWardLinux
 import Glibc
+import Synchronization
 import Testing
 import WardFormat
 import WardSystem
@@ -202,6 +203,106 @@ import WardVolumeCheck
         again.harness.volume.finishBackgroundWork()
         #expect(kernel.forgottenNames == ["y"])
         #expect(try again.content("x", in: a) == "in a")
+    }
+
+    /// A walk adds a name a moment after a rename has taken it away.
+    @Test("a name that is gone, and that a walk has added since, refuses no program")
+    func lateName() throws {
+        let world = try World()
+        let file = try world.makeFile("x", in: world.a, "in a")
+        let link = try world.makeLink("l", in: world.a, "somewhere")
+        let nodes = [file, link].map { world.harness.volume.nodes.node($0) }
+        let parents = [world.a, world.b].map { world.harness.volume.nodes.node($0) }
+        try world.harness.rename("l", world.a, "m", world.b)
+        let late = nodes.map { $0.link!.name }
+        try world.harness.rename("x", world.a, "y", world.b)
+        // A link needs no permit where it was made.
+        try world.harness.rename("m", world.b, "l", world.a)
+        try world.settle()
+        for (index, name) in late.enumerated() { nodes[index].addLink(parents[index], name) }
+        #expect(try world.content("y", in: world.b) == "in a")
+        #expect(
+            try world.harness.volume.readLink(link, world.harness.context)
+                == Array("somewhere".utf8))
+        world.harness.volume.finishBackgroundWork()
+        #expect(nodes.allSatisfy { $0.allLinks.count == 1 })
+        #expect(world.harness.events.integrityFailures == [])
+    }
+
+    @Test("a file that lost its last name while it was opened is looked up again")
+    func lastNameGone() throws {
+        let world = try World()
+        let node = world.harness.volume.nodes.node(
+            try world.makeFile("x", in: world.a, "in a"))
+        let (volume, storage) = (world.harness.volume, PosixStorage())
+        let header = try world.header("x", in: world.a)
+        func descriptor() throws -> Int32 {
+            try Syscall.openat(AT_FDCWD, try world.path("x", in: world.a), O_RDONLY)
+        }
+        let opened = try descriptor()
+        defer { Syscall.close(opened) }
+        node.dropLink(node.link!)
+        #expect(throws: Errno.staleNFSFileHandle) {
+            try volume.requirePlaces(of: node, header, opened)
+        }
+        // A replaced file opens by the name that it had.
+        for (parent, isRight) in [(world.a, true), (world.b, false)] {
+            node.kept = KeptDescriptor(
+                StoreDescriptor(try descriptor(), storage),
+                in: try volume.backing.directoryState(of: volume.nodes.node(parent)))
+            let found = Result { () throws(Errno) in
+                try volume.requirePlaces(of: node, header, opened)
+            }
+            #expect(((try? found.get()) != nil) == isRight)
+        }
+        #expect(world.harness.events.integrityFailures == [])
+    }
+
+    /// The kernel asks again for names that it knows, without a lock on the directory.
+    @Test("a look-up that a rename overtakes finds no name, and no damage")
+    func overtakenLookup() throws {
+        let world = try World()
+        _ = try world.makeFile("x", in: world.a, "in a")
+        let storage = FailingStorage()
+        try world.harness.reopen(storage: storage)
+        let a = try world.harness.lookup("a").node
+        let b = try world.harness.lookup("b").node
+        let node = try world.harness.lookup("x", in: a).node
+        let handle = try world.harness.open(node)
+        let again = World(world.harness, a, b)
+        nonisolated(unsafe) let harness = world.harness
+        let inode = try harness.lookup("x", in: a).attributes.inode
+        // The node has no name in the directory yet: the place is checked.
+        let known = harness.volume.nodes.node(node)
+        let stored = known.link!
+        known.addLink(harness.volume.nodes.node(b), [CChar(1), 0])
+        known.dropLink(stored)
+        let hasMoved = Mutex(false)
+        storage.onStatus { status in
+            guard UInt64(status.st_ino) == inode else { return }
+            let isFirst = hasMoved.withLock { moved in
+                defer { moved = true }
+                return !moved
+            }
+            guard isFirst else { return }
+            asAnotherThread {
+                let context = WorkerContext(volume: harness.volume)
+                try! harness.withName("x") { old throws(Errno) in
+                    try harness.withName("y") { new throws(Errno) in
+                        try harness.volume.rename(
+                            a, old, b, new, flags: 0, caller: harness.caller, context)
+                    }
+                }
+                try! harness.volume.durablePoint()
+                harness.volume.finishBackgroundWork()
+            }
+        }
+        #expect(throws: Errno.noSuchFileOrDirectory) { try again.harness.lookup("x", in: a) }
+        storage.onStatus(nil)
+        #expect(hasMoved.withLock { $0 })
+        harness.volume.release(handle, harness.context)
+        #expect(try again.content("y", in: b) == "in a")
+        #expect(harness.events.integrityFailures == [])
     }
 
     @Test("a file without a name is not reached by a name in the backing directory")

@@ -48,10 +48,13 @@ import WardVolumeCheck
         return names.map { String(decoding: $0, as: UTF8.self) }
     }
 
-    @Test("Every length to the kernel's limit, in stat as well, before and after a mount")
-    func lengths() throws {
-        let harness = try VolumeHarness()
-        let lengths = [1, 3043, 3044, 3045, 4094, 4095]
+    @Test(
+        "Every length to the kernel's limit, in stat as well, before and after a mount",
+        arguments: VolumeFormat.allCases)
+    func lengths(format: VolumeFormat) throws {
+        let harness = try VolumeHarness(format: format)
+        let most = format >= .version2 ? 3031 : 3043
+        let lengths = [1, most, most + 1, most + 2, 4094, 4095]
         for count in lengths { try makeLink(harness, "\(count)", target(count)) }
         #expect(throws: Errno.fileNameTooLong) { try makeLink(harness, "more", target(4096)) }
         #expect(throws: Errno.fileExists) { try makeLink(harness, "4095", target(4000)) }
@@ -67,9 +70,11 @@ import WardVolumeCheck
         }
     }
 
-    @Test("Moved, exchanged, replaced and linked it stays; it goes with the last name")
-    func names() throws {
-        let harness = try VolumeHarness()
+    @Test(
+        "Moved, exchanged, replaced and linked it stays; it goes with the last name",
+        arguments: VolumeFormat.allCases)
+    func names(format: VolumeFormat) throws {
+        let harness = try VolumeHarness(format: format)
         let directory = try harness.makeDirectory("d")
         let node = try makeLink(harness, "a", target(4000)).node
         try makeLink(harness, "b", target(3500))
@@ -92,10 +97,10 @@ import WardVolumeCheck
     }
 
     @Test(
-        "What was changed or exchanged in the store is EIO and a finding; what has no link goes to the quarantine"
-    )
-    func check() throws {
-        let harness = try VolumeHarness()
+        "What was changed or exchanged in the store is EIO and a finding; what has no link goes to the quarantine",
+        arguments: VolumeFormat.allCases)
+    func check(format: VolumeFormat) throws {
+        let harness = try VolumeHarness(format: format)
         for (name, count) in [("a", 3500), ("b", 3500), ("c", 3600), ("whole", 4000)] {
             try makeLink(harness, name, target(count))
         }
@@ -112,7 +117,8 @@ import WardVolumeCheck
                     directory, name, context.sealed, 4096)
                 return [UInt8](UnsafeRawBufferPointer(start: context.sealed, count: count))
             }
-            guard case .long(let long) = harness.volume.linkContent(stored, origin: []) else {
+            let origin = format >= .version2 ? harness.volume.keys.rootID : []
+            guard case .long(let long) = harness.volume.linkContent(stored, origin: origin) else {
                 throw Errno.ioError
             }
             return links + long.fileName

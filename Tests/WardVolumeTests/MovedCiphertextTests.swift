@@ -61,14 +61,14 @@ import WardSystem
         judge(Self.attacks, tampered)
     }
 
-    /// The format does not bind a name to its file. A program that can write to the backing store
+    /// Format 1 does not bind a name to its file. A program that can write to the backing store
     /// and read one directory of the mount reads everything that is open (docs/threat-model.md §10
     /// and §17).
     @Test(
-        "files, directories and links exchanged across directories are not detected",
+        "format 1: files, directories and links exchanged across directories are not detected",
         arguments: [512, 4096])
     func acrossDirectoriesIsNotDetected(pageBytes: Int) throws {
-        judge(Self.acrossDirectories, try TamperedVolume(pageBytes: pageBytes))
+        judge(Self.acrossDirectories, try TamperedVolume(pageBytes: pageBytes, format: .version1))
     }
 
     @Test(

@@ -24,7 +24,7 @@ struct TamperedVolume {
     static let long = String(repeating: "n", count: 200)
     static let otherLong = String(repeating: "m", count: 200)
 
-    init(pageBytes: Int, format: VolumeFormat = .version1) throws {
+    init(pageBytes: Int, format: VolumeFormat) throws {
         keys = CrashKeys(pageBytes: pageBytes, format: format)
         layout = PageLayout(pageBytes: pageBytes)
         let disk = SimulatedDisk(DiskImage(kind: DiskKind(order: .journal, atomicBytes: 4096)))

@@ -28,7 +28,7 @@ struct UpgradeWorld {
     init(
         _ content: Content, pageBytes: Int = 4096, order: DiskKind.Order = .journal
     ) throws {
-        keys = CrashKeys(pageBytes: pageBytes)
+        keys = CrashKeys(pageBytes: pageBytes, format: .version1)
         let disk = SimulatedDisk(DiskImage(kind: DiskKind(order: order, atomicBytes: 4096)))
         try CrashVolume.create(keys, on: disk, defaultClass: .none)
         let volume = try CrashVolume(keys, on: disk)

@@ -114,6 +114,7 @@ extension Volume {
         }
         for stored in candidates {
             var inode: UInt64?
+            let seen = names.changes.quietState
             do throws(Errno) {
                 let status = try storage.fstatat(directory.rawValue, stored)
                 inode = UInt64(status.st_ino)
@@ -123,7 +124,7 @@ extension Volume {
                     status.st_size == 0 || durability.doubt.isOpen
                         || nodes.table.find(inode: UInt64(status.st_ino))?.file != nil
                 else { continue }
-                try keepClassOfEmptyFile(node, stored, status, context)
+                try keepClassOfEmptyFile(node, stored, status, seen: seen, context)
             } catch {
                 // The file was deleted or moved meanwhile. A faulty backing store may say so of an
                 // existing file.
@@ -135,10 +136,11 @@ extension Volume {
     }
 
     private func keepClassOfEmptyFile(
-        _ parent: Node, _ stored: [CChar], _ status: FileStatus, _ context: WorkerContext
+        _ parent: Node, _ stored: [CChar], _ status: FileStatus, seen: UInt64?,
+        _ context: WorkerContext
     ) throws(Errno) {
-        let node = nodes.table.retain(inode: UInt64(status.st_ino), type: S_IFREG)
-        node.addLink(parent, stored)
+        let node = try retainNode(
+            inode: UInt64(status.st_ino), type: S_IFREG, stored, in: parent, seen: seen)
         defer { nodes.table.release(node, lookups: 1) }
         let file = try acquire(node, context).file
         defer { release(file, context) }

@@ -70,6 +70,7 @@ struct Mender {
             if isWalk, names.movedNodes.areWaiting, mendThoseMoved() == false {
                 isComplete = false
             }
+            let seen = names.changes.quietState
             let status: FileStatus
             do throws(Errno) {
                 status = try volume.storage.fstatat(descriptor.rawValue, name)
@@ -83,8 +84,13 @@ struct Mender {
             }
             let type = status.st_mode & S_IFMT
             guard type == S_IFDIR || type == S_IFREG else { continue }
-            let node = nodes.table.retain(inode: UInt64(status.st_ino), type: type)
-            node.addLink(directory, name)
+            let inode = UInt64(status.st_ino)
+            let found = try? volume.retainNode(
+                inode: inode, type: type, name, in: directory, seen: seen)
+            guard let node = found else {
+                if !volume.store.isGone(inode, descriptor.rawValue, name) { isComplete = false }
+                continue
+            }
             defer { nodes.table.release(node, lookups: 1) }
             if type == S_IFDIR {
                 if !mend(directory: node, isWalk: isWalk) { isComplete = false }

@@ -8,13 +8,52 @@ extension Volume {
     // MARK: Nodes
 
     /// Returns the node of a file by its stored name, with one look-up more. `type`: `S_IFMT` part
-    /// of its mode.
+    /// of its mode. `seen`: `quietNames` before the name was found. Throws `ESTALE` or
+    /// `ENOENT` where the name has gone since.
     package func retainNode(
-        inode: UInt64, type: mode_t, _ stored: [CChar], in parent: Node
-    ) -> Node {
+        inode: UInt64, type: mode_t, _ stored: [CChar], in parent: Node, seen: UInt64?
+    ) throws(Errno) -> Node {
         let node = nodes.table.retain(inode: inode, type: type)
-        node.addLink(parent, stored)
+        do throws(Errno) {
+            try addFoundName(of: node, parent, stored, seen: seen)
+        } catch {
+            nodes.table.release(node, lookups: 1)
+            throw error
+        }
         return node
+    }
+
+    /// The state of names for `retainNode`, before a walk looks at one.
+    package var quietNames: UInt64? { names.changes.quietState }
+
+    /// Adds a name that a walk has found. A name that has gone since would mislead requests: they
+    /// would take the node's place for another one.
+    func addFoundName(
+        of node: Node, _ parent: Node, _ stored: [CChar], seen: UInt64?
+    ) throws(Errno) {
+        var seen = seen
+        if !names.changes.isQuiet(since: seen) {
+            seen = names.changes.quietState
+            try requireName(stored, parent, of: node)
+        }
+        node.addLink(parent, stored)
+        if names.changes.isQuiet(since: seen) { return }
+        do throws(Errno) {
+            try requireName(stored, parent, of: node)
+        } catch {
+            backing.dropIfGone(NodeLink(parent: parent, name: stored), of: node)
+            throw error
+        }
+    }
+
+    private func requireName(
+        _ stored: [CChar], _ parent: Node, of node: Node
+    ) throws(Errno) {
+        let directory = try backing.directoryDescriptor(of: parent)
+        let status = try withExtendedLifetime(directory) { () throws(Errno) in
+            try storage.fstatat(directory.rawValue, stored)
+        }
+        guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
     }
 
     /// Gives back one look-up of `retainNode`.
@@ -73,6 +112,21 @@ extension Volume {
         return try backing.header(of: file)?.header
     }
 
+    /// Returns the IDs of all directories where a file by its stored name belongs; none where no
+    /// header authenticates.
+    package func places(
+        ofFile stored: [CChar], in directory: Int32
+    ) throws(Errno) -> [[UInt8]] {
+        let file = try storage.openat(
+            directory, stored, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { storage.close(file) }
+        guard let found = try backing.header(of: file) else { return [] }
+        let list =
+            found.format >= .version2
+            ? try places(of: found.header, .descriptor(file))?.directoryIDs ?? [] : []
+        return [found.header.directoryID] + list
+    }
+
     /// Returns the header of an open backing file that binds it to directories; nil where none
     /// authenticates, and for one of format 1.
     func boundHeader(_ file: Int32) throws(Errno) -> FileHeader? {
@@ -93,9 +147,7 @@ extension Volume {
         guard let header = try boundHeader(file), header.directoryID != directoryID else {
             return nil
         }
-        let places = try stored.withUnsafeBufferPointer { name throws(Errno) in
-            try self.places(of: header, .name(name.baseAddress!, in: directory))?.directoryIDs ?? []
-        }
+        let places = try self.places(of: header, .descriptor(file))?.directoryIDs ?? []
         return places.contains(directoryID) ? nil : places.last ?? header.directoryID
     }
 

@@ -42,15 +42,22 @@ extension Volume {
         of node: Node, _ header: FileHeader, _ descriptor: Int32
     ) throws(Errno) {
         guard bindsPlaces else { return }
-        try requireSoundNames(of: node, "it belongs in another directory") {
-            directoryID, _ throws(Errno) in
-            if header.directoryID == directoryID { return true }
-            guard try belongs(header, in: directoryID, .descriptor(descriptor)) else {
-                return false
+        do throws(Errno) {
+            try requireSoundNames(of: node, "it belongs in another directory") {
+                directoryID, _ throws(Errno) in
+                if header.directoryID == directoryID { return true }
+                guard try belongs(header, in: directoryID, .descriptor(descriptor)) else {
+                    return false
+                }
+                // A file with one name gets a header that fits (`settleMovedFiles`).
+                durability.moved.note(node) { nodes.table.retain($0) }
+                return true
             }
-            // A file with one name gets a header that fits (`settleMovedFiles`).
-            durability.moved.note(node) { nodes.table.retain($0) }
-            return true
+        } catch {
+            // A replaced file may still be opened by the name that it had (decision 0064).
+            guard error == .staleNFSFileHandle, node.link == nil, let kept = node.kept,
+                try belongs(header, in: kept.directory.id, .descriptor(descriptor))
+            else { throw error }
         }
     }
 
@@ -59,26 +66,39 @@ extension Volume {
     /// does not belong. If it has others, the kernel is told to forget that one, and then the node
     /// forgets it. A rename changes the store first and the node later, so a refusal is looked at
     /// again.
+    ///
+    /// A walk, or a look-up beside a rename, may have given the node a name that had gone already.
+    /// Such a name is no reason to refuse the others. Throws `ESTALE` where no name is left.
     func requireSoundNames(
         of node: Node, _ reason: String,
         _ belongs: (_ directoryID: [UInt8], NodeLink) throws(Errno) -> Bool
     ) throws(Errno) {
-        var foreign: [NodeLink] = []
+        var there: [NodeLink] = []
         var areAll = false
         for _ in 0..<BackingAccess.mostAttempts {
             let quiet = names.changes.quietState
             let links = node.allLinks
-            foreign = []
+            if links.isEmpty { throw .staleNFSFileHandle }
+            var foreign: [NodeLink] = []
             for link in links {
                 let directoryID = try backing.directoryState(of: link.parent).id
                 if try !belongs(directoryID, link) { foreign.append(link) }
             }
             if foreign.isEmpty { return }
             areAll = foreign.count == links.count
+            there = foreign.filter { !backing.isGone($0, of: node) }
+            if there.isEmpty, !areAll {
+                // The kernel may know the name, from the moment when it was there.
+                for link in foreign {
+                    forgetInKernel(link) { [self] in backing.dropIfGone(link, of: node) }
+                }
+                return
+            }
             if names.changes.isQuiet(since: quiet) { break }
             usleep(100)
         }
-        for link in foreign {
+        guard !there.isEmpty else { throw .staleNFSFileHandle }
+        for link in there {
             report(.integrityFailure(path: names.path(of: link), reason: reason))
             // A node keeps its last name: by it the next request is refused, too.
             if !areAll { forgetInKernel(link) { node.dropLink(link) } }
@@ -124,6 +144,8 @@ extension Volume {
             default: true
             }
         guard !belongs else { return }
+        // A rename may have taken the name and the place away since the look-up found it.
+        if store.isGone(node.inode, directory, stored) { throw .staleNFSFileHandle }
         let path = names.path(of: NodeLink(parent: parent, stored))
         report(.integrityFailure(path: path, reason: "it belongs in another directory"))
         throw .ioError

@@ -48,8 +48,10 @@ extension BackingAccess {
         else { return first }
         // A power cut may have come into a move. The next move, or a check, puts it in place.
         let next = try record(named: DirectoryRecord.nextLinkName, descriptor, parentID)
-        guard case .success = next else { return first }
-        return next
+        if case .success = next { return next }
+        // The end of a move may have renamed it between the two looks.
+        let again = try record(named: DirectoryRecord.linkName, descriptor, parentID)
+        return (try? again.get()) != nil ? again : first
     }
 
     /// Whether the first record is valid, without the second one of a move.
@@ -134,6 +136,27 @@ extension BackingAccess {
         }
         return seals.isRight(record, parentID: parentID)
             || seals.isGiven(directory: record.directoryID, inode: node.inode, in: parentID)
+    }
+
+    /// Whether the store has no such name any more, or another inode under it. False where that
+    /// can't be told now.
+    func isGone(_ link: NodeLink, of node: Node) -> Bool {
+        do throws(Errno) {
+            let parent = try directoryDescriptor(of: link.parent)
+            return withExtendedLifetime(parent) {
+                store.isGone(node.inode, parent.rawValue, link.name)
+            }
+        } catch {
+            return BackingStore.isGone(error)
+        }
+    }
+
+    /// Forgets a name that the store does not have any more.
+    func dropIfGone(_ link: NodeLink, of node: Node) {
+        guard isGone(link, of: node) else { return }
+        node.dropLink(link)
+        // A rename may have made the name anew in between.
+        if !isGone(link, of: node) { node.addLink(link.parent, link.name) }
     }
 
     /// Throws `ESTALE` where a descriptor is not of the node's inode.

@@ -53,8 +53,8 @@ extension VolumeUpgrade {
     }
 
     private func withNode<R>(_ task: Task, _ body: (Node) throws(Errno) -> R) throws(Errno) -> R {
-        let node = volume.retainNode(
-            inode: task.inode, type: task.type, task.stored, in: task.parent)
+        let node = try volume.retainNode(
+            inode: task.inode, type: task.type, task.stored, in: task.parent, seen: nil)
         defer { volume.releaseNode(node) }
         return try body(node)
     }

@@ -168,7 +168,8 @@ public final class VolumeUpgrade: Sendable {
                 guard status.st_dev == volume.store.device else { continue }
                 let (inode, type) = (UInt64(status.st_ino), status.st_mode & S_IFMT)
                 if type == S_IFDIR {
-                    let child = volume.retainNode(inode: inode, type: type, stored, in: node)
+                    let child = try volume.retainNode(
+                        inode: inode, type: type, stored, in: node, seen: nil)
                     tally.withLock { $0.retained.append(child) }
                     visit.directories.append(child)
                 } else {
