@@ -291,23 +291,27 @@ struct SealSweep {
         }
         for name in stored {
             if shouldStop() { return }
+            let seen = volume.quietNames
             guard let status = try? volume.storage.fstatat(descriptor.rawValue, name) else {
                 continue
             }
-            look(at: name, status, in: directory, descriptor.rawValue)
+            look(at: name, status, in: directory, descriptor.rawValue, seen: seen)
         }
     }
 
     private mutating func look(
-        at name: [CChar], _ status: FileStatus, in directory: Node, _ descriptor: Int32
+        at name: [CChar], _ status: FileStatus, in directory: Node, _ descriptor: Int32,
+        seen: UInt64?
     ) {
         let type = status.st_mode & S_IFMT
         guard
             type == S_IFDIR
                 || type == S_IFREG && status.st_size > 0 && lacksSeal(name, in: descriptor)
         else { return }
-        let node = volume.nodes.table.retain(inode: UInt64(status.st_ino), type: type)
-        node.addLink(directory, name)
+        // A name that has gone meanwhile is looked at in its new place, or needs no seal.
+        let found = try? volume.retainNode(
+            inode: UInt64(status.st_ino), type: type, name, in: directory, seen: seen)
+        guard let node = found else { return }
         if type == S_IFDIR { return waiting.append(node) }
         if !volume.sealFile(node, context) { isComplete = false }
         volume.nodes.table.release(node, lookups: 1)

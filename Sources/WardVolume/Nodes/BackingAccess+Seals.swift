@@ -35,8 +35,8 @@ extension BackingAccess {
     /// The class and the mark count where the record has the right seal. They count, too, where
     /// this mount wrote it before the first unlock, for a reason that holds. Else no mark counts,
     /// and the strongest of these classes does: the record's, the parent's, and those of all files
-    /// and directories in it. The root always has a seal: without it, class A counts. That is reported,
-    /// and stays so until the owner sets a class.
+    /// and directories in it. The root always has a seal: without it, class A counts. That is
+    /// reported, and stays so until the owner sets a class.
     func judge(_ node: Node, _ state: DirectoryState) throws(Errno) {
         let descriptor = try directoryDescriptorForJudge(of: node, state)
         defer { storage.close(descriptor) }
