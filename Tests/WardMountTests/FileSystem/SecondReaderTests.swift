@@ -98,7 +98,7 @@ extension MountSuite {
                 change("cut", lambda file: file.truncate(2 * page))
                 for name in os.listdir(top):
                     path = os.path.join(top, name)
-                    if os.path.isdir(path) and not os.path.islink(path): os.unlink(path + "/.ward")
+                    if os.path.islink(path + "/.ward"): os.unlink(path + "/.ward")
                 """
             var numbers: [String] = []
             try volume.mount()
