@@ -16,8 +16,11 @@ struct CrashBench {
     let handle: HandleID
     let content: [UInt8]
 
-    init(pageBytes: Int = 4096, pages: Int = 3, _ kind: DiskKind = CrashBench.disk) throws {
-        keys = CrashKeys(pageBytes: pageBytes)
+    init(
+        pageBytes: Int = 4096, pages: Int = 3, _ kind: DiskKind = CrashBench.disk,
+        format: VolumeFormat = .ofNewVolumes
+    ) throws {
+        keys = CrashKeys(pageBytes: pageBytes, format: format)
         layout = PageLayout(pageBytes: pageBytes)
         disk = SimulatedDisk(DiskImage(kind: kind))
         try CrashVolume.create(keys, on: disk, defaultClass: .none)

@@ -5,8 +5,8 @@ import WardSystem
 // Records of directories.
 extension BackingAccess {
     /// Reads the record of a directory, by its name's parent. Looks again while names change: a
-    /// rename changes the record, and the node a little later. Throws `EIO`, with an event, where
-    /// there is no valid record.
+    /// rename changes the record, and the node a little later. Throws `ESTALE` where the directory
+    /// has no name any more, and `EIO`, with an event, where there is no valid record.
     func readRecord(_ descriptor: Int32, _ node: Node) throws(Errno) -> DirectoryRecord {
         var attempt = 0
         while true {
@@ -16,6 +16,8 @@ extension BackingAccess {
             case .success(let record): return record
             case .failure(let error):
                 if names.changes.isQuiet(since: quiet) || attempt == BackingAccess.mostAttempts {
+                    // A directory that is removed loses its record before it is gone.
+                    if hasLostName(node) { throw .staleNFSFileHandle }
                     throw damaged(names.path(of: node), error)
                 }
                 usleep(100)
@@ -149,6 +151,12 @@ extension BackingAccess {
         } catch {
             return BackingStore.isGone(error)
         }
+    }
+
+    /// Whether a directory was removed, or moved by another program. False for the root.
+    private func hasLostName(_ node: Node) -> Bool {
+        guard node !== root else { return false }
+        return node.link.map { isGone($0, of: node) } ?? true
     }
 
     /// Forgets a name that the store does not have any more.
