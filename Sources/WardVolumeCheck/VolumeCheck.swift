@@ -111,6 +111,7 @@ public final class VolumeCheck: Sendable {
     public func run(onProgress: (CheckProgress) -> Void = { _ in }) -> CheckReport {
         let wholeWalk = VolumeWalk(volume)
         checkState()
+        checkCapsules()
         let longTargets = longTargetFiles()
         var level = [volume.root]
         while !level.isEmpty {

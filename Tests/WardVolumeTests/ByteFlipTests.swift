@@ -18,7 +18,7 @@ import WardSystem
     /// ciphertext.
     @Test(
         "every byte of every file",
-        arguments: zip([512, 512, 4096], [VolumeFormat.version1, .version2, .version2]))
+        arguments: zip([512, 4096], [VolumeFormat.version2, .version1]))
     func contents(pageBytes: Int, format: VolumeFormat) throws {
         let tampered = try TamperedVolume(pageBytes: pageBytes, format: format)
         let disk = SimulatedDisk(tampered.clean)

@@ -117,10 +117,10 @@ import WardVolumeCheck
     }
 
     @Test(
-        "a file made in a directory, or moved there, while the directory's class changes keeps its own"
-    )
-    func classOfADirectory() throws {
-        let bench = try CrashBench()
+        "a file made in a directory, or moved there, while the directory's class changes keeps its own",
+        arguments: VolumeFormat.allCases)
+    func classOfADirectory(format: VolumeFormat) throws {
+        let bench = try CrashBench(format: format)
         // Used by one thread.
         nonisolated(unsafe) let volume = bench.volume
         let (other, target) = (
@@ -142,7 +142,10 @@ import WardVolumeCheck
             }
             guard isFirst else { return }
             asAnotherThread {
-                try! volume.rename("empty", in: other.node, to: "moved", in: target.node)
+                // In format 2 a rename to another directory waits for the change of the record.
+                if format == .version1 {
+                    try! volume.rename("empty", in: other.node, to: "moved", in: target.node)
+                }
                 let (_, handle) = try! volume.create("made", in: target.node)
                 try! volume.write(handle, 0, [1, 2, 3])
                 volume.release(handle)

@@ -395,10 +395,11 @@ extension DiskImage {
         /// In the root's own files.
         case rootFile(UInt64, String)
 
-        /// The README, which no program reads.
+        /// The README, which no program reads, and the public key of capsules, which is made again.
         var isForPeople: Bool {
             switch self {
             case .name(directory: DiskImage.rootIdentity, let name): name == Array("README".utf8)
+            case .name(_, let name): name == Array(Capsule.publicKeyName.utf8)
             case .rootFile(_, let name): name == "README"
             default: false
             }

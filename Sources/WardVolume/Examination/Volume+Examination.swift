@@ -56,6 +56,16 @@ extension Volume {
         guard UInt64(status.st_ino) == node.inode else { throw .staleNFSFileHandle }
     }
 
+    /// Returns the capsules of class B's keys that have another name than their own.
+    package func misnamedCapsules() throws(Errno) -> [(stored: [CChar], id: [UInt8])] {
+        try gate.capsules?.misnamed() ?? []
+    }
+
+    /// Gives a capsule its own name, durably. Throws `EEXIST` where another file has it.
+    package func renameCapsule(_ stored: [CChar], toNameOf id: [UInt8]) throws(Errno) {
+        try gate.capsules?.rename(stored, toNameOf: id)
+    }
+
     /// Gives back one look-up of `retainNode`.
     package func releaseNode(_ node: Node) { nodes.table.release(node, lookups: 1) }
 

@@ -173,6 +173,49 @@ final class Capsules: Sendable {
         return capsule
     }
 
+    /// Returns the capsules whose file does not have the name that its content gives: their stored
+    /// names and IDs. None where there is no directory.
+    func misnamed() throws(Errno) -> [(stored: [CChar], id: [UInt8])] {
+        do throws(Errno) {
+            return try withDirectory(makes: false) { directory throws(Errno) in
+                var names: [[CChar]] = []
+                try storage.list(directory) { names.append($0.name.zeroTerminated) }
+                return names.compactMap { stored in
+                    guard let id = capsuleID(of: stored, directory) else { return nil }
+                    let right = Array(Capsule.fileName(id).utf8CString)
+                    return right == stored ? nil : (stored, id)
+                }
+            }
+        } catch .noSuchFileOrDirectory {
+            return []
+        }
+    }
+
+    /// The ID of the capsule in a file; nil where it has not the size of one.
+    private func capsuleID(of stored: [CChar], _ directory: Int32) -> [UInt8]? {
+        let bytes = try? stored.withUnsafeBufferPointer { name throws(Errno) in
+            try read(name.baseAddress!, limit: MLKEM768.ciphertextBytes, in: directory)
+        }
+        guard let bytes, bytes.count == MLKEM768.ciphertextBytes else { return nil }
+        return Capsule(bytes).id
+    }
+
+    /// Gives a capsule's file the name that its content gives, durably. Throws `EEXIST` where
+    /// another file has it.
+    func rename(_ stored: [CChar], toNameOf id: [UInt8]) throws(Errno) {
+        try withDirectory(makes: false) { directory throws(Errno) in
+            let right = Array(Capsule.fileName(id).utf8CString)
+            try stored.withUnsafeBufferPointer { old throws(Errno) in
+                try right.withUnsafeBufferPointer { new throws(Errno) in
+                    try storage.renameat(
+                        directory, old.baseAddress!, directory, new.baseAddress!,
+                        flags: renameNoReplace)
+                }
+            }
+            try storage.fsync(directory)
+        }
+    }
+
     /// Removes the capsule of this mount if no file got it. Called when no more files are written.
     func end() {
         if let unused = keyring.giveUpUnusedCapsule() { remove(unused) }
@@ -203,14 +246,20 @@ final class Capsules: Sendable {
     /// Reads a whole file, `limit` bytes and one more at most.
     private func read(_ name: String, limit: Int) throws(Errno) -> [UInt8] {
         try withDirectory(makes: false) { directory throws(Errno) in
-            let file = try storage.openat(
-                directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
-            defer { storage.close(file) }
-            var bytes = [UInt8](repeating: 0, count: limit + 1)
-            let got = try bytes.withUnsafeMutableBufferPointer { out throws(Errno) in
-                try storage.pread(file, out.baseAddress!, out.count, at: 0)
-            }
-            return Array(bytes.prefix(got))
+            try read(name, limit: limit, in: directory)
         }
+    }
+
+    private func read(
+        _ name: UnsafePointer<CChar>, limit: Int, in directory: Int32
+    ) throws(Errno) -> [UInt8] {
+        let file = try storage.openat(
+            directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, mode: 0)
+        defer { storage.close(file) }
+        var bytes = [UInt8](repeating: 0, count: limit + 1)
+        let got = try bytes.withUnsafeMutableBufferPointer { out throws(Errno) in
+            try storage.pread(file, out.baseAddress!, out.count, at: 0)
+        }
+        return Array(bytes.prefix(got))
     }
 }
