@@ -11,10 +11,12 @@ extension VolumeCheck {
     ) throws(Errno) {
         let parentID = try volume.backing.parentID(of: node)
         // Between the formats classes without seals count as they are.
-        guard volume.seals.areOpen, !volume.standing.isUpgrading,
-            !volume.seals.isRight(record, parentID: parentID),
-            !volume.seals.isGiven(
-                directory: record.directoryID, inode: node.inode, in: parentID)
+        let seals = volume.seals
+        let isRight = try seals.whileOpen {
+            seals.isRight(record, parentID: parentID)
+                || seals.isGiven(record, inode: node.inode, in: parentID)
+        }
+        guard isRight == false, !volume.standing.isUpgrading
         else { return }
         let counts = try volume.backing.directoryState(of: node).protectionClass
         guard tally.withLock({ $0.told.unsealed.insert(node.inode).inserted }) else { return }

@@ -1,6 +1,7 @@
 import CWardLinux
 import Foundation
 import Glibc
+import Synchronization
 import Testing
 import WardCrypto
 import WardFormat
@@ -212,7 +213,131 @@ struct SealNoteTests {
         #expect(try attacker.unsealed(harness) == [])
     }
 
+    @Test("a class that is set after the notes are full counts")
+    func fullNotes() throws {
+        let harness = try VolumeHarness()
+        try harness.reboot()
+        let seals = harness.volume.seals
+        let directory = try harness.makeDirectory("directory")
+        let header = FileHeader(
+            protectionClass: .none, fileID: SystemRandom.bytes(16),
+            directoryID: SystemRandom.bytes(16))
+        for inode in UInt64(1 << 40)..<UInt64(1 << 40) + 70_000 {
+            seals.notes.note(header, inode: inode, .mount, hasOwnKey: true)
+        }
+        try harness.setClass(directory, "CX")
+        try harness.unlockFirst()
+        sweep(harness)
+        #expect(try harness.classOf(directory) == "NSFileProtectionCompleteWhenUserInactive")
+        for inode in UInt64(1 << 40)..<UInt64(1 << 40) + 70_000 { seals.notes.forget(inode: inode) }
+        #expect(!seals.notes.areAny)
+    }
+
+    @Test("a class that is set before the unlock vouches for no key of another person's")
+    func chosenForPlantedKey() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        let known = try put("known", "of class D once", harness)
+        _ = try put("victim", "text", harness)
+        _ = try put("sound", "text", harness)
+        #expect(known != 1)
+        try harness.reboot()
+        let key = try #require(
+            try attacker.header(at: try attacker.place("known", harness).path, harness))
+        try attacker.rewriteHeader(of: "victim", harness) {
+            $0.wrappedKey = key.wrappedKey
+            $0.capsuleID = key.capsuleID
+        }
+        for name in ["victim", "sound"] {
+            try? harness.setClass(try harness.lookup(name).node, "B")
+        }
+        try harness.unlockFirst()
+        sweep(harness)
+        let path = try attacker.place("victim", harness).path
+        #expect(try attacker.unsealed(harness) == [path])
+        let victim = try harness.lookup("victim").node
+        #expect(throws: Errno.ioError) { try append(victim, harness) }
+        try append(try harness.lookup("sound").node, harness)
+    }
+
+    @Test("a mark that another program writes before a move gets no seal")
+    func markBeforeMove() throws {
+        let harness = try VolumeHarness()
+        for name in ["one", "two"] {
+            try harness.setClass(try harness.makeDirectory(name), "A")
+        }
+        try harness.reboot()
+        let (one, two) = (try harness.lookup("one").node, try harness.lookup("two").node)
+        _ = try harness.makeDirectory("inner", in: one)
+        try attacker.rewriteRecord(of: "one/inner", harness) { $0.isSynchronised = true }
+        try harness.rename("inner", one, "inner", two)
+        try harness.unlockFirst()
+        sweep(harness)
+        let inner = try harness.lookup("inner", in: try harness.lookup("two").node).node
+        let new = try put("new", in: inner, "secret", harness)
+        #expect(try harness.classOf(new) == "NSFileProtectionComplete")
+        #expect(
+            try attacker.unsealed(harness) == [attacker.place("two/inner", harness).path])
+    }
+
     // MARK: Honest volumes
+
+    @Test("files that are removed before the unlock leave no notes")
+    func removed() throws {
+        let harness = try VolumeHarness()
+        try harness.reboot()
+        for round in 0..<3 {
+            let node = try put("file", "x", harness)
+            _ = try harness.makeDirectory("directory")
+            let open = try harness.open(node, O_RDWR)
+            try harness.withName("file") { name throws(Errno) in
+                try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
+            }
+            try harness.setSize(node, open, 0)
+            try harness.write(open, 0, [1])
+            harness.volume.release(open, harness.context)
+            try harness.withName("directory") { name throws(Errno) in
+                try harness.volume.removeDirectory(1, name, harness.context)
+            }
+            #expect(!harness.volume.seals.notes.areAny, "round \(round)")
+        }
+    }
+
+    @Test("a file without a name that gets one after the unlock gets its seal")
+    func linkedAfter() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
+        try harness.reboot()
+        let made = try harness.volume.createUnnamed(
+            1, mode: 0o644, umask: 0, flags: O_RDWR, caller: harness.caller, harness.context)
+        try harness.write(made.file.handle, 0, Array("mail".utf8))
+        try harness.unlockFirst()
+        sweep(harness)
+        try harness.link(made.entry.node, "mail", in: 1)
+        harness.volume.release(made.file.handle, harness.context)
+        harness.volume.sealChanges()
+        #expect(try attacker.unsealed(harness) == [])
+    }
+
+    @Test("a pass that loses the seal key judges nothing")
+    func keyGoesMeanwhile() throws {
+        let harness = try VolumeHarness(defaultClass: .completeUntilFirstUserAuthentication)
+        for number in 0..<20 { _ = try put("file\(number)", "text", harness) }
+        let all: ProtectionClassSet = [.a, .b, .c, .cx]
+        _ = harness.volume.evict(all, keepOpenFiles: [.b], deadline: .seconds(5))
+        try harness.unlockFirst()
+        let asked = Mutex(0)
+        let isDone = harness.volume.sealClasses {
+            let count = asked.withLock { count in
+                count += 1
+                return count
+            }
+            if count == 10 { harness.volume.keyring.evict(all) }
+            return false
+        }
+        #expect(!isDone)
+        try harness.unlockFirst()
+        sweep(harness)
+        #expect(harness.events.integrityFailures == [])
+    }
 
     @Test("a file of class D that is made before the unlock keeps it where it is moved or linked")
     func movedIntoStronger() throws {

@@ -47,6 +47,14 @@ final class Maintenance: Sendable {
     /// also for one over all classes.
     func mend() { mendWake.signal() }
 
+    /// Gives the last changes before a first unlock their seals, and waits for it. A store that
+    /// hangs delays the end of the mount by `patience` at most.
+    func seal(within patience: Duration) {
+        let done = WakeWord()
+        makeDurable { _ in done.signal() }
+        done.wait(timeout: patience)
+    }
+
     func stop() {
         isStopping.store(true, ordering: .relaxed)
         syncWake.signal()
@@ -70,6 +78,7 @@ final class Maintenance: Sendable {
                 return
             }
             regular.withLock { $0 }?()
+            volume.sealChanges()
             guard volume.hasUnsyncedChanges || !told.isEmpty else { continue }
             var failure: Errno?
             do throws(Errno) {

@@ -234,11 +234,18 @@ final class MountedService: @unchecked Sendable {
         guard !isEnding.exchange(true, ordering: .relaxed) else { return nil }
         hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         keeper.leaveForGood()
+        sealLast()
         keeper.perform(.lock(grace: .zero, endingHosts: true))
         leaveMount()
         if (try? connection.unmount(lazy: false)) == nil { try? connection.unmount(lazy: true) }
         cutOff(after: .milliseconds(500))
         return nil
+    }
+
+    /// Seals what was made before the first unlock and has no seal yet: the notes end with the
+    /// mount.
+    private func sealLast() {
+        if volume.hasUnsealedChanges { maintenance.seal(within: .seconds(5)) }
     }
 
     /// Ends the connection where it still stands after `grace`, although the mount is gone from the
@@ -275,6 +282,7 @@ final class MountedService: @unchecked Sendable {
         if !isEnding.load(ordering: .relaxed) {
             hub.emit(ControlEvent(kind: .unmounting, state: keeper.stateName))
         }
+        sealLast()
         // Wiped first, because the next steps may wait for a hanging store.
         volume.keyring.evict(.all)
         helpers.stop()

@@ -27,15 +27,9 @@ enum Vouch: Equatable, Sendable {
 ///
 /// Concurrency: any thread; `notes` guards all.
 final class ClassNotes: Sendable {
-    /// A file or directory of the backing store.
-    private struct Key: Hashable {
-        let inode: UInt64
-        /// The file's or directory's ID.
-        let id: [UInt8]
-    }
-
     /// The record of a directory.
     struct Directory {
+        let id: [UInt8]
         let protectionClass: ProtectionClass
         let isSynchronised: Bool
         let vouch: Vouch
@@ -43,27 +37,45 @@ final class ClassNotes: Sendable {
         let parentID: [UInt8]
     }
 
-    private struct File {
+    /// The header of a file.
+    struct File {
+        /// It names the file's ID.
         let sealedPart: [UInt8]
         let vouch: Vouch
+        /// Whether this mount made the key, so that no other person knows it.
+        let hasOwnKey: Bool
     }
 
-    private struct Notes {
-        var directories: [Key: Directory] = [:]
-        var files: [Key: File] = [:]
+    private enum Entry {
+        case directory(Directory)
+        case file(File)
     }
 
-    private let notes = Mutex(Notes())
+    /// By inode number.
+    private let notes = Mutex<[UInt64: Entry]>([:])
     private let isAny = Atomic<Bool>(false)
     /// Files and directories beyond this number are judged like those of an earlier mount.
     private static let most = 65_536
 
-    private func note(_ body: (inout Notes) -> Void) {
+    /// Whether there are notes.
+    var areAny: Bool { isAny.load(ordering: .acquiring) }
+
+    /// Replaces the note of an inode. Without room an older note of it goes all the same.
+    private func put(_ entry: Entry?, _ inode: UInt64) {
         notes.withLock { notes in
-            guard notes.directories.count + notes.files.count < ClassNotes.most else { return }
-            body(&notes)
+            notes[inode] = notes.count < ClassNotes.most || notes[inode] != nil ? entry : nil
+            isAny.store(!notes.isEmpty, ordering: .releasing)
         }
-        isAny.store(true, ordering: .releasing)
+    }
+
+    private func entry(_ inode: UInt64) -> Entry? {
+        guard areAny else { return nil }
+        return notes.withLock { $0[inode] }
+    }
+
+    /// Forgets an inode that was removed, or that has its seal now.
+    func forget(inode: UInt64) {
+        if areAny { put(nil, inode) }
     }
 
     // MARK: Directories
@@ -72,43 +84,32 @@ final class ClassNotes: Sendable {
     func note(
         _ record: DirectoryRecord, inode: UInt64, in parentID: [UInt8], _ vouch: Vouch
     ) {
-        note {
-            $0.directories[Key(inode: inode, id: record.directoryID)] = Directory(
-                protectionClass: record.protectionClass, isSynchronised: record.isSynchronised,
-                vouch: vouch, parentID: parentID)
-        }
+        let note = Directory(
+            id: record.directoryID, protectionClass: record.protectionClass,
+            isSynchronised: record.isSynchronised, vouch: vouch, parentID: parentID)
+        put(.directory(note), inode)
     }
 
     /// The note of a directory in `parentID`; nil where there is none.
     func directory(_ id: [UInt8], inode: UInt64, in parentID: [UInt8]) -> Directory? {
-        guard isAny.load(ordering: .acquiring) else { return nil }
-        let found = notes.withLock { $0.directories[Key(inode: inode, id: id)] }
-        return found?.parentID == parentID ? found : nil
+        guard case .directory(let found) = entry(inode), found.id == id,
+            found.parentID == parentID
+        else { return nil }
+        return found
     }
 
     // MARK: Files
 
-    func note(_ header: FileHeader, inode: UInt64, _ vouch: Vouch) {
-        note {
-            $0.files[Key(inode: inode, id: header.fileID)] = File(
-                sealedPart: header.sealedPart, vouch: vouch)
-        }
+    func note(_ header: FileHeader, inode: UInt64, _ vouch: Vouch, hasOwnKey: Bool) {
+        let note = File(sealedPart: header.sealedPart, vouch: vouch, hasOwnKey: hasOwnKey)
+        put(.file(note), inode)
     }
 
-    /// The reason why the class of this header counts; nil for a header without a note.
-    func vouch(of header: FileHeader, inode: UInt64) -> Vouch? {
-        guard isAny.load(ordering: .acquiring) else { return nil }
-        let found = notes.withLock { $0.files[Key(inode: inode, id: header.fileID)] }
-        return found?.sealedPart == header.sealedPart ? found?.vouch : nil
-    }
-
-    /// Forgets a file or directory that has its seal now.
-    func forget(_ id: [UInt8], inode: UInt64) {
-        guard isAny.load(ordering: .acquiring) else { return }
-        let key = Key(inode: inode, id: id)
-        notes.withLock { notes in
-            notes.directories[key] = nil
-            notes.files[key] = nil
+    /// The note of this header; nil where there is none.
+    func file(_ header: FileHeader, inode: UInt64) -> File? {
+        guard case .file(let found) = entry(inode), found.sealedPart == header.sealedPart else {
+            return nil
         }
+        return found
     }
 }

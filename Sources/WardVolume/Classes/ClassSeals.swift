@@ -1,6 +1,7 @@
 import Synchronization
 import WardFormat
 import WardKeys
+import WardSystem
 
 /// Makes and judges the seals of classes (format 2, docs/format.md §6.2). A program with the
 /// device's files alone can write any class into a header or a record, but no seal.
@@ -59,6 +60,15 @@ package final class ClassSeals: Sendable {
     /// after each `ward reboot`.
     package var arrivals: UInt64 { keyring.sealKeyArrivals }
 
+    /// Runs `body`, which judges. Nil where the seal key was away, or went meanwhile: no seal is
+    /// right without it.
+    package func whileOpen<R>(_ body: () throws(Errno) -> R) throws(Errno) -> R? {
+        let before = arrivals
+        guard areOpen else { return nil }
+        let result = try body()
+        return areOpen && arrivals == before ? result : nil
+    }
+
     /// The judgement of a class that was read just now, without a look at its seal.
     var unjudged: Judgement { areUsed ? .open : .right }
 
@@ -93,17 +103,12 @@ package final class ClassSeals: Sendable {
         keyring.isSeal(record.seal, of: record.sealedPart(parentID: parentID))
     }
 
-    /// The note of a directory in `parentID` that this mount wrote without a seal, if its class
+    /// Whether this mount wrote a directory's record in `parentID` without a seal, and its class
     /// counts. The directory gets a seal.
-    func given(_ id: [UInt8], inode: UInt64, in parentID: [UInt8]) -> ClassNotes.Directory? {
-        guard let found = notes.directory(id, inode: inode, in: parentID), isRight(found.vouch)
-        else { return nil }
-        return found
-    }
-
-    /// Whether this mount wrote a directory's record without a seal, and it gets one.
-    package func isGiven(directory id: [UInt8], inode: UInt64, in parentID: [UInt8]) -> Bool {
-        given(id, inode: inode, in: parentID) != nil
+    package func isGiven(_ record: DirectoryRecord, inode: UInt64, in parentID: [UInt8]) -> Bool {
+        !record.hasSeal
+            && notes.directory(record.directoryID, inode: inode, in: parentID) != nil
+            && isRight(vouch(of: record, inode: inode, in: parentID))
     }
 
     /// The reason why the class in the record of a directory in `parentID` counts.
@@ -112,7 +117,8 @@ package final class ClassSeals: Sendable {
     ) -> Vouch {
         if !record.hasSeal,
             let made = notes.directory(record.directoryID, inode: inode, in: parentID),
-            made.protectionClass == record.protectionClass
+            made.protectionClass == record.protectionClass,
+            made.isSynchronised == record.isSynchronised
         {
             return made.vouch
         }
@@ -133,7 +139,7 @@ package final class ClassSeals: Sendable {
         let part = header.sealedPart
         if judgement == .right, let seal = keyring.seal(part, count: ClassSeal.fileBytes) {
             header.seal = seal
-            notes.forget(header.fileID, inode: inode)
+            notes.forget(inode: inode)
             return header
         }
         if let old, old.sealedPart == part {
@@ -141,19 +147,48 @@ package final class ClassSeals: Sendable {
             return header
         }
         header.seal = ClassSeal.noFileSeal
-        switch judgement {
-        case .right, .chosen: notes.note(header, inode: inode, .mount)
-        case .open, .inherited:
-            // Another class is chosen. This is a new key.
-            notes.note(header, inode: inode, old.map { vouch(of: $0, inode: inode) } ?? origin)
-        case .passed, .weak: break
+        if judgement != .passed, judgement != .weak {
+            note(header, replacing: old, judgement, inode: inode, origin: origin)
         }
         return header
     }
 
+    private func note(
+        _ header: FileHeader, replacing old: FileHeader?, _ judgement: Judgement, inode: UInt64,
+        origin: Vouch
+    ) {
+        let vouch: Vouch =
+            switch judgement {
+            case .right: .mount
+            case .chosen: old.map { chosenVouch(of: $0, inode: inode) } ?? .mount
+            default: old.map { self.vouch(of: $0, inode: inode) } ?? origin
+            }
+        notes.note(
+            header, inode: inode, vouch,
+            hasOwnKey: old.map { hasOwnKey($0, inode: inode) } ?? true)
+    }
+
+    /// Whether no other person knows the key of this header, or of one that replaces it.
+    private func hasOwnKey(_ header: FileHeader, inode: UInt64) -> Bool {
+        header.wrappedKey.isEmpty || notes.file(header, inode: inode)?.hasOwnKey == true
+    }
+
+    /// Notes a class that the owner chose again, without the seal key.
+    func noteChosen(_ header: FileHeader, inode: UInt64) {
+        notes.note(
+            header, inode: inode, chosenVouch(of: header, inode: inode),
+            hasOwnKey: hasOwnKey(header, inode: inode))
+    }
+
+    /// The reason why a class counts that the owner chose for a file with this header. Another
+    /// person may know the key that the file has.
+    private func chosenVouch(of header: FileHeader, inode: UInt64) -> Vouch {
+        header.wrappedKey.isEmpty ? .mount : vouch(of: header, inode: inode)
+    }
+
     /// The reason why the class in a header counts.
     func vouch(of header: FileHeader, inode: UInt64) -> Vouch {
-        notes.vouch(of: header, inode: inode) ?? Vouch(header)
+        notes.file(header, inode: inode)?.vouch ?? Vouch(header)
     }
 
     /// Whether a header has the right seal. False without the seal key.
@@ -166,12 +201,11 @@ package final class ClassSeals: Sendable {
     func judge(
         _ header: FileHeader, inode: UInt64, in strongest: ProtectionClass?
     ) -> Judgement {
-        let noted = notes.vouch(of: header, inode: inode)
-        if let noted, isRight(noted) { return .right }
+        if let noted = notes.file(header, inode: inode), isRight(noted.vouch) { return .right }
         let own = header.protectionClass
         // A person with the device's files may know the key. Class B needs no secret to wrap one,
         // and a file of another class may have had class D before.
-        let isOthersKey = own != .none && !header.wrappedKey.isEmpty && noted == nil
+        let isOthersKey = own != .none && !hasOwnKey(header, inode: inode)
         let isWeaker = strongest?.isStronger(than: own) ?? false
         return isWeaker || isOthersKey ? .weak : .passed
     }

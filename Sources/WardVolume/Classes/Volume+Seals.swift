@@ -8,10 +8,11 @@ import WardSystem
 extension Volume {
     // MARK: Judging files
 
-    /// Judges the class of an open file. The seal key is in memory; the file's lock is held, or no
-    /// other thread knows the file. Reports a class that nothing vouches for.
+    /// Judges the class of an open file. Without the seal key the judgement stays. The file's lock
+    /// is held, or no other thread knows the file. Reports a class that nothing vouches for.
     func judgement(of file: OpenFile) -> ClassSeals.Judgement {
-        let judgement = judge(file)
+        let present = file.notes.seal.value
+        guard let judgement = (try? seals.whileOpen { judge(file) }) ?? nil else { return present }
         if judgement == .weak { reportWeak(file) }
         return judgement
     }
@@ -93,7 +94,7 @@ extension Volume {
             try change()
             guard isPresent, let header = file.headers.bound else { return }
             if seals.areOpen { return try writeSeal(access) }
-            seals.notes.note(header, inode: file.node.inode, .mount)
+            seals.noteChosen(header, inode: file.node.inode)
         } catch {
             file.notes.seal.value = before
             throw error
@@ -138,17 +139,23 @@ extension Volume {
     /// whole tree was seen; always in format 1, which has no seals.
     public func sealClasses(shouldStop: @escaping () -> Bool) -> Bool {
         guard seals.areUsed else { return true }
+        let before = seals.arrivals
         sealChanges()
         guard seals.areOpen, var sweep = SealSweep(self, shouldStop: shouldStop) else {
             return false
         }
-        return sweep.run()
+        return sweep.run() && seals.areOpen && seals.arrivals == before
+    }
+
+    /// Whether files or directories wait for their seals, and the seal key is in memory.
+    public var hasUnsealedChanges: Bool {
+        seals.areOpen && !(backing.changed.areNone && backing.unsealed.areNone)
     }
 
     /// Gives their seals to the files and directories that this mount made, changed or moved
     /// without the seal key. Does nothing without it. The next call tries failed ones again.
-    func sealChanges() {
-        guard seals.areOpen, !isReadOnly, !backing.changed.areNone || !backing.unsealed.areNone,
+    public func sealChanges() {
+        guard hasUnsealedChanges, !isReadOnly,
             var sweep = SealSweep(self, shouldStop: { false })
         else { return }
         let directories = backing.changed.take()
@@ -187,12 +194,9 @@ extension Volume {
         let state = try backing.directoryState(of: node)
         try names.withRecordFixed(of: state) { () throws(Errno) in
             // Another program may have moved the directory since it was judged.
-            let parentID = try backing.parentID(of: node)
-            guard
-                keys.readsVersion1
-                    || seals.isGiven(directory: state.id, inode: node.inode, in: parentID)
-            else { return }
             let directory = try backing.directoryDescriptor(of: node)
+            let isGiven = try backing.isGiven(node, state, directory.rawValue)
+            guard keys.readsVersion1 || isGiven else { return }
             let record = DirectoryRecord(
                 directoryID: state.id, protectionClass: state.protectionClass,
                 isSynchronised: state.isMarked)
@@ -218,7 +222,7 @@ extension Volume {
                 guard file.notes.seal.value == .right, file.isWritable, !isReadOnly else { return }
                 try writeSeal(access)
             }
-            return true
+            return !file.notes.seal.value.isWaiting
         } catch {
             return false
         }
@@ -263,7 +267,8 @@ struct SealSweep {
 
     /// Visits one directory, and judges those in it. Returns false if something has no seal yet.
     mutating func visitAlone(_ directory: Node) -> Bool {
-        isComplete = (try? visit(directory)) != nil
+        isComplete = true
+        if (try? visit(directory)) == nil { isComplete = false }
         for inner in waiting {
             do throws(Errno) {
                 let state = try volume.backing.directoryState(of: inner)
@@ -290,7 +295,10 @@ struct SealSweep {
             stored.append(entry.name.zeroTerminated)
         }
         for name in stored {
-            if shouldStop() { return }
+            guard !shouldStop(), volume.seals.areOpen else {
+                isComplete = false
+                return
+            }
             let seen = volume.quietNames
             guard let status = try? volume.storage.fstatat(descriptor.rawValue, name) else {
                 continue

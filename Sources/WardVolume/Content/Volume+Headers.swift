@@ -47,7 +47,7 @@ extension Volume {
     ) -> StoredHeader {
         let format = format ?? file.headers.stored?.format ?? keys.format
         guard format >= .version2 else { return storedHeader(header, format) }
-        if !seals.areOpen {
+        if seals.notes.areAny || !seals.areOpen {
             for link in file.node.allLinks { backing.noteChange(in: link.parent) }
         }
         return storedHeader(

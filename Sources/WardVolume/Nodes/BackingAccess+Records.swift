@@ -133,11 +133,11 @@ extension BackingAccess {
             return false
         }
         // The class in memory was judged in another place.
-        guard seals.areOpen, node.directory?.judgement.value == .right, !keys.readsVersion1 else {
-            return true
-        }
-        return seals.isRight(record, parentID: parentID)
-            || seals.isGiven(directory: record.directoryID, inode: node.inode, in: parentID)
+        guard node.directory?.judgement.value == .right, !keys.readsVersion1 else { return true }
+        return try seals.whileOpen {
+            seals.isRight(record, parentID: parentID)
+                || seals.isGiven(record, inode: node.inode, in: parentID)
+        } ?? true
     }
 
     /// Whether the store has no such name any more, or another inode under it. False where that

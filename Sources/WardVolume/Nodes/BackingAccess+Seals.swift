@@ -19,6 +19,12 @@ final class WaitingDirectories: Sendable {
 
     var areNone: Bool { nodes.withLock { $0.isEmpty } }
 
+    /// Forgets a directory that was removed. Calls `release` on a node that was kept.
+    func drop(_ node: Node, release: (Node) -> Void) {
+        let dropped = nodes.withLock { $0.removeValue(forKey: ObjectIdentifier(node)) }
+        if let dropped { release(dropped) }
+    }
+
     /// Returns the noted directories, each with a look-up, and forgets them.
     func take() -> [Node] {
         nodes.withLock { nodes in
@@ -38,32 +44,65 @@ extension BackingAccess {
     /// and directories in it. The root always has a seal: without it, class A counts. That is
     /// reported, and stays so until the owner sets a class.
     func judge(_ node: Node, _ state: DirectoryState) throws(Errno) {
+        let found = try seals.whileOpen { () throws(Errno) in try verdict(node, state) }
+        guard let found,
+            state.judged(found.judgement, found.protectionClass, isMarked: found.isMarked)
+        else { return }
+        if found.needsSeal { unsealed.note(node) { nodes.table.retain($0) } }
+        if found.judgement == .weak {
+            reportUnsealed(node, found.record, found.claimed, found.protectionClass)
+        }
+    }
+
+    /// The class and the mark of a directory that count, and the reason.
+    private struct Verdict {
+        let record: DirectoryRecord
+        /// The class that the record names, or one that it named before.
+        let claimed: ProtectionClass
+        var judgement = ClassSeals.Judgement.right
+        var protectionClass: ProtectionClass
+        var isMarked: Bool
+        var needsSeal = false
+    }
+
+    private func verdict(_ node: Node, _ state: DirectoryState) throws(Errno) -> Verdict {
         let descriptor = try directoryDescriptorForJudge(of: node, state)
         defer { storage.close(descriptor) }
         let parentID = try parentID(of: node)
         let record = try readRecord(descriptor, node)
         // The record may have been replaced since it was read.
         let claimed = record.protectionClass.stronger(state.protectionClass)
+        var verdict = Verdict(
+            record: record, claimed: claimed, protectionClass: claimed, isMarked: state.isMarked)
         if record.directoryID == state.id, seals.isRight(record, parentID: parentID) {
-            _ = state.judged(.right, claimed, isMarked: record.isSynchronised || state.isMarked)
+            verdict.isMarked = record.isSynchronised || state.isMarked
         } else if keys.readsVersion1, try isOfVersion1(node, record, descriptor, parentID) {
             // The upgrade takes the class over, and seals it. The root's record is new already.
-            if state.judged(.right, claimed, isMarked: state.isMarked), node === root {
-                unsealed.note(node) { nodes.table.retain($0) }
-            }
-        } else if let given = seals.given(state.id, inode: node.inode, in: parentID) {
-            if state.judged(.right, given.protectionClass, isMarked: given.isSynchronised) {
-                unsealed.note(node) { nodes.table.retain($0) }
-            }
+            verdict.needsSeal = node === root
+        } else if record.directoryID == state.id,
+            seals.isGiven(record, inode: node.inode, in: parentID)
+        {
+            verdict.isMarked = record.isSynchronised || state.isMarked
+            verdict.needsSeal = true
         } else {
-            let counts =
+            verdict.judgement = .weak
+            verdict.isMarked = false
+            verdict.protectionClass =
                 node === root
                 ? .complete
                 : try strongest(
                     claimed.stronger(try parentClass(of: node) ?? .none), state.id, descriptor)
-            guard state.judged(.weak, counts, isMarked: false) else { return }
-            reportUnsealed(node, record, claimed, counts)
         }
+        return verdict
+    }
+
+    /// Whether this mount wrote the record of a directory without a seal, and its class counts.
+    func isGiven(
+        _ node: Node, _ state: DirectoryState, _ descriptor: Int32
+    ) throws(Errno) -> Bool {
+        let (record, parentID) = (try readRecord(descriptor, node), try parentID(of: node))
+        return record.directoryID == state.id
+            && seals.isGiven(record, inode: node.inode, in: parentID)
     }
 
     /// Whether an upgrade has not carried over a directory's record yet, or a moment ago.
@@ -176,14 +215,15 @@ extension BackingAccess {
         let parentID = try parentID(of: node)
         let counts = origin == .chosen || state.judgement.value == .right
         let new = counts ? seals.sealed(record, parentID: parentID) : record
-        let vouch = counts ? .mount : try vouch(of: node, directory, parentID)
+        let vouch =
+            !seals.areUsed ? .nothing : counts ? .mount : try vouch(of: node, directory, parentID)
         let hidden = try stageRecord(new, in: directory, parentID: parentID)
         beforePlacing()
         try placeRecord(hidden, in: directory)
         // A record that an interrupted move left is of no use any more.
         try? storage.unlinkat(directory, DirectoryRecord.nextLinkName, 0)
         if new.hasSeal {
-            seals.notes.forget(state.id, inode: node.inode)
+            seals.notes.forget(inode: node.inode)
             state.judgement.value = .right
         } else if vouch != .nothing {
             seals.notes.note(record, inode: node.inode, in: parentID, vouch)
@@ -196,7 +236,7 @@ extension BackingAccess {
     private func vouch(
         of node: Node, _ descriptor: Int32, _ parentID: [UInt8]
     ) throws(Errno) -> Vouch {
-        guard seals.areUsed, !seals.areOpen else { return .nothing }
+        guard !seals.areOpen else { return .nothing }
         return seals.vouch(
             of: try readRecord(descriptor, node), inode: node.inode, in: parentID)
     }
@@ -215,10 +255,11 @@ extension BackingAccess {
             of: record, inode: directory.inode, in: try parentID(of: directory))
     }
 
-    /// Something in a directory is made, changed or moved there. Without the seal key it waits for
-    /// its seal.
+    /// Something in a directory was made, changed or moved there. It may wait for its seal.
     func noteChange(in directory: Node) {
-        guard seals.areUsed, !seals.areOpen else { return }
+        guard seals.areUsed, !seals.areOpen || seals.notes.areAny,
+            directory.link != nil || directory === root
+        else { return }
         changed.note(directory) { nodes.table.retain($0) }
     }
 
@@ -226,10 +267,8 @@ extension BackingAccess {
     func noteUnsealed(
         _ node: Node, _ state: DirectoryState, _ descriptor: Int32
     ) throws(Errno) {
-        let parentID = try parentID(of: node)
-        guard state.judgement.value == .right,
-            seals.isGiven(directory: state.id, inode: node.inode, in: parentID),
-            !seals.isRight(try readRecord(descriptor, node), parentID: parentID)
+        guard state.judgement.value == .right, seals.notes.areAny,
+            try isGiven(node, state, descriptor)
         else { return }
         unsealed.note(node) { nodes.table.retain($0) }
     }

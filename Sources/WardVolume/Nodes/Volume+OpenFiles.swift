@@ -97,6 +97,7 @@ extension Volume {
                 durability.unsynced.keys.note(node.inode)
             }
         }
+        if node.link == nil { seals.notes.forget(inode: node.inode) }
         let serial = file.key.serial
         file.key.forget()
         node.file = nil

@@ -168,20 +168,21 @@ extension BackingAccess {
             isOfVersion1 = try !isFirstRecordBound(moved, parentID: from.id)
         }
         var old: (vouch: Vouch, inode: UInt64)?
-        if isOfVersion1 || seals.isRight(record, parentID: from.id) {
-            record = seals.sealed(record, parentID: to.state.id)
-        } else if seals.areUsed {
+        if seals.areUsed {
             let inode = UInt64(try storage.fstat(moved).st_ino)
-            let vouch = seals.vouch(of: record, inode: inode, in: from.id)
-            // The class counts by its surroundings, and these change now.
-            if seals.areOpen, !seals.isRight(vouch) {
+            let vouch: Vouch =
+                isOfVersion1 ? .mount : seals.vouch(of: record, inode: inode, in: from.id)
+            let isRight = try seals.whileOpen { seals.isRight(vouch) }
+            record.seal = ClassSeal.noDirectorySeal
+            if isRight == true {
+                record = seals.sealed(record, parentID: to.state.id)
+            } else if isRight == false {
+                // The class counts by its surroundings, and these change now.
                 record.protectionClass = try strongest(
                     record.protectionClass.stronger(from.protectionClass), record.directoryID,
                     moved)
-            } else {
-                old = (vouch, inode)
             }
-            record.seal = ClassSeal.noDirectorySeal
+            if isRight != false, !record.hasSeal { old = (vouch, inode) }
         }
         try storage.symlinkat(
             target: record.linkTarget(

@@ -364,11 +364,12 @@ extension Volume {
                 defer { storage.close(descriptor) }
                 var record = DirectoryRecord(
                     directoryID: SystemRandom.bytes(16), protectionClass: inherited)
-                if judgement == .right {
-                    record = seals.sealed(record, parentID: state.id)
-                } else {
+                if judgement == .right { record = seals.sealed(record, parentID: state.id) }
+                if seals.areUsed, !record.hasSeal {
                     let inode = UInt64(try storage.fstat(descriptor).st_ino)
-                    let vouch = try backing.vouch(for: inherited, in: parentNode, state)
+                    let vouch: Vouch =
+                        judgement == .right
+                        ? .mount : try backing.vouch(for: inherited, in: parentNode, state)
                     seals.notes.note(record, inode: inode, in: state.id, vouch)
                     backing.noteChange(in: parentNode)
                 }

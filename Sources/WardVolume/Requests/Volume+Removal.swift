@@ -95,14 +95,21 @@ extension Volume {
             // A look-up made the node meanwhile.
             node = found
         }
+        let isLast = status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR
+        if isLast, node?.file == nil { seals.notes.forget(inode: UInt64(status.st_ino)) }
         guard let node else { return }
+        if isLast, node.isDirectory {
+            for waiting in [backing.changed, backing.unsealed] {
+                waiting.drop(node) { nodes.table.release($0, lookups: 1) }
+            }
+        }
         if node.removeLink(parent, stored) {
             names.movedNodes.drop(node) { nodes.table.release($0, lookups: 1) }
             if bindsPlaces { durability.moved.drop(node) { nodes.table.release($0, lookups: 1) } }
         }
         // Without a name (and without a descriptor of ours) the inode's number may return as
         // another file.
-        if status.st_nlink <= 1 || status.st_mode & S_IFMT == S_IFDIR { nodes.table.detach(node) }
+        if isLast { nodes.table.detach(node) }
     }
 
     /// Removes an empty directory, rmdir(2). Throws `ENOTEMPTY` otherwise.

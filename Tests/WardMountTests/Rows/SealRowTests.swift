@@ -48,6 +48,24 @@ extension MountSuite {
             #expect(check.succeeded, "\(check.everything)")
         }
 
+        @Test("an unmount just after the first unlock leaves nothing without its seal")
+        func unmountAtOnce() throws {
+            let volume = try MountedVolume(as: User.available[0])
+            let inbox = volume.mountPoint + "/inbox"
+            try FileManager.default.createDirectory(
+                atPath: inbox, withIntermediateDirectories: false)
+            #expect(try volume.ward("class", "set", "B", inbox).succeeded)
+            try volume.reboot()
+            for number in 0..<300 {
+                try Data("received".utf8).write(to: URL(fileURLWithPath: inbox + "/\(number)"))
+            }
+            try volume.unlock()
+            try volume.remount()
+            for number in 0..<300 { try append(inbox + "/\(number)", " more") }
+            let check = try volume.ward("check", volume.mountPoint)
+            #expect(check.succeeded, "\(check.everything)")
+        }
+
         @Test("mail that came after ward reboot gets its seal at the next unlock")
         func rebootWithoutUnmount() throws {
             let volume = try MountedVolume(as: User.available[0])
