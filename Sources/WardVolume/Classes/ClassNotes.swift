@@ -60,7 +60,7 @@ final class ClassNotes: Sendable {
     /// Whether there are notes.
     var areAny: Bool { isAny.load(ordering: .acquiring) }
 
-    /// Replaces the note of an inode. Without room an older note of it goes all the same.
+    /// Replaces the note of an inode. An older note of it goes, also where there is no room.
     private func put(_ entry: Entry?, _ inode: UInt64) {
         notes.withLock { notes in
             notes[inode] = notes.count < ClassNotes.most || notes[inode] != nil ? entry : nil

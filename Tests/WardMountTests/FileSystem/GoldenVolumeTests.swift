@@ -7,9 +7,10 @@ extension MountSuite {
     /// own.
     @Suite struct GoldenVolumeTests {
         @Test(
-            "A volume of version 1 is read as it was, by ward and by the second reader, and goes on being written",
-            arguments: User.available, ["v1-4096", "v1-512", "v1-synchronised"])
-        func version1(user: User, name: String) throws {
+            "A volume of an earlier version is read as it was, by ward and by the second reader, and goes on being written",
+            arguments: User.available,
+            ["v1-4096", "v1-512", "v1-synchronised", "v2-4096", "v2-512"])
+        func everyVersion(user: User, name: String) throws {
             // Its passcode is the passcode of all volumes in these tests.
             let volume = try MountedVolume(directoryOnlyAs: user)
             let reader = try SecondReader(for: volume)

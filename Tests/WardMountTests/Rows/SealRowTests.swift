@@ -7,10 +7,16 @@ extension MountSuite {
     /// A class that nothing vouches for, through the mount (docs/format.md §6.2).
     @Suite struct SealRowTests {
         private func append(_ path: String, _ text: String) throws {
-            let file = try FileHandle(forWritingTo: URL(fileURLWithPath: path))
-            defer { try? file.close() }
-            try file.seekToEnd()
-            try file.write(contentsOf: Data(text.utf8))
+            // A child of another test must not inherit it.
+            let file = Glibc.open(path, O_WRONLY | O_APPEND | O_CLOEXEC)
+            guard file >= 0 else { throw SupportError("cannot open \(path): errno \(errno)") }
+            defer { close(file) }
+            let written = Array(text.utf8).withUnsafeBytes {
+                write(file, $0.baseAddress!, $0.count)
+            }
+            guard written == text.utf8.count else {
+                throw SupportError("cannot write \(path): errno \(errno)")
+            }
         }
 
         @Test("mail that came before a crash can be read, and gets a new key by ward class set")
