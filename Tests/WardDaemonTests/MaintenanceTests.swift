@@ -1,3 +1,4 @@
+import Foundation
 import Glibc
 import Synchronization
 import Testing
@@ -17,14 +18,7 @@ import func WardTestSupport.comesTrue
     )
     func mendsAfterADurablePoint() throws {
         let path = try TemporaryDirectory.make("ward-maintenance", in: TemporaryDirectory.parent())
-        defer {
-            if let directory = try? OwnedDescriptor(opening: path, O_RDONLY | O_DIRECTORY) {
-                for name in (try? DirectoryReading.names(in: directory.rawValue)) ?? [] {
-                    unlink(path + "/" + String(decoding: name, as: UTF8.self))
-                }
-            }
-            rmdir(path)
-        }
+        defer { try? FileManager.default.removeItem(atPath: path) }
         let parameters = VolumeParameters(uuid: SystemRandom.bytes(16), pageBytes: 4096)
         let volumeKey = try SecretBytes(random: 32)
         try Volume.create(
