@@ -30,7 +30,7 @@ public struct BackupSnapshot {
     /// Adds a directory of a walk that was run with `stamps`.
     public mutating func add(_ directory: BackupDirectory) {
         var kept = Directory(id: directory.id)
-        directoryCount += 1
+        if !directory.path.starts(with: "ward.".utf8) { directoryCount += 1 }
         for entry in directory.entries {
             if entry.exclusion != nil {
                 if entry.name.first != UInt8(ascii: ".") { excludedCount += 1 }

@@ -138,7 +138,9 @@ public final class BackupWalk: Sendable {
                 return nil
             }
             let record = try readRecord(descriptor, in: place.parentID)
-            if record == nil, try Syscall.fstat(descriptor).st_nlink > 0 {
+            if record == nil, !BackupWalk.ownDirectories.contains(place.path),
+                try Syscall.fstat(descriptor).st_nlink > 0
+            {
                 problems.add(
                     place.path, nil,
                     "its directory record is damaged: nothing that is in it is left out by its name"
@@ -160,6 +162,11 @@ public final class BackupWalk: Sendable {
             }
             return nil
         }
+    }
+
+    /// The directories of ward's own in the root. They have no record, and belong to every backup.
+    private static let ownDirectories = [Capsule.directoryName, Volume.longTargetsName].map {
+        Array($0.utf8)
     }
 
     /// Opens piece by piece: a path of the volume may be longer than the kernel takes in one call.

@@ -74,6 +74,11 @@ public struct DirectoryRecord: Equatable, Sendable {
         return Base64URL.encode(body + mac[0..<DirectoryRecord.macBytes(of: version)])
     }
 
+    /// Whether a link's target has the shape of a record. Nothing is authenticated.
+    public static func isRecord(_ linkTarget: String) -> Bool {
+        Base64URL.decode(linkTarget).map { $0.count >= plainBytes } ?? false
+    }
+
     /// Reads a link's target and checks its MAC. `parentID` as in `linkTarget`.
     ///
     /// Throws `FormatError` `notRecognised`, `newerVersion`, `authenticationFailed`, `malformed`.

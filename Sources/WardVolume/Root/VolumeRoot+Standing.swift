@@ -15,6 +15,16 @@ extension VolumeRoot {
         }
     }
 
+    /// Whether the root has a directory record that may be sound.
+    private static func hasRecord(_ descriptor: Int32, _ storage: any Storage) -> Bool {
+        withUnsafeTemporaryAllocation(byteCount: 256, alignment: 1) { buffer in
+            let count = try? storage.readlinkat(
+                descriptor, DirectoryRecord.linkName, buffer.baseAddress!, buffer.count)
+            return DirectoryRecord.isRecord(
+                String(decoding: buffer.prefix(count ?? 0), as: UTF8.self))
+        }
+    }
+
     /// Puts the root's directory record in place by a rename, durably.
     static func putRecord(
         _ record: DirectoryRecord, _ descriptor: Int32, _ keys: VolumeKeys, _ storage: any Storage
@@ -45,6 +55,8 @@ extension VolumeRoot {
         let found = standing(descriptor, storage)
         guard leastFormat >= .version2 else { return found }
         guard found.format >= leastFormat else {
+            // The reader of the record says what is wrong with a missing or damaged one.
+            guard hasRecord(descriptor, storage) else { return FormatStanding(leastFormat) }
             throw VolumeOpenError(
                 .damaged, path: path,
                 "its root says format \(found.format.rawValue), and its keybag format "

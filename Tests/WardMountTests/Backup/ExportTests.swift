@@ -328,7 +328,7 @@ extension MountSuite {
             try volume.backupShell(
                 #"""
                 test "$(ls -A "$MNT" | tr '\n' ' ')" = 'file inside '; test -z "$(find "$MNT/inside" "$OUT/plain" -mindepth 1)"
-                test "$(ls "$VOL" | wc -l)" = 7; test ! -e "$OUT/new"
+                test "$(ls "$VOL" | wc -l)" = 8; test ! -e "$OUT/new"
                 """#)
         }
     }

@@ -65,7 +65,7 @@ extension MountSuite {
         private func leavesNoRemains(_ volume: MountedVolume) throws {
             guard !TestEnvironment.shared.isPlain else { return }
             try volume.unmount()
-            let own = ["README", "ward.keybag", "ward.lock", "ward.state", ".ward"]
+            let own = ["README", "ward.kem", "ward.keybag", "ward.lock", "ward.state", ".ward"]
             let left = try FileManager.default.contentsOfDirectory(atPath: volume.volume)
                 .filter { name in !own.contains { name.hasPrefix($0) } }
             #expect(left.isEmpty, "left in the backing directory: \(left)")

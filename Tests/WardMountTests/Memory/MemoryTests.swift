@@ -39,7 +39,6 @@ extension MountSuite {
             openB.add(aes: "key of open B", openBKey.key)
             var pathToB = SecretPatterns()
             pathToB.add(curve: "shared secret of open B", openBKey.sharedSecret!)
-            pathToB.add(aes: "wrapping key of open B", openBKey.wrappingKey!)
             var openC = SecretPatterns()
             try secrets.fileKey(probe, "C/small", in: volume).add(to: &openC, as: "C small")
             try secrets.fileKey(probe, "CX/small", in: volume).add(to: &openC, as: "CX small")

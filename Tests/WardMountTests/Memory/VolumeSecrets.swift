@@ -4,6 +4,7 @@ import WardFormat
 import WardSystem
 
 @testable import WardKeys
+@testable import WardVolume
 
 /// All secrets of a test's volume, computed from the files on disk and the passcode, as an attacker
 /// with everything could.
@@ -80,29 +81,39 @@ struct VolumeSecrets {
         let wrapped = Array(header[48..<48 + Int(header[14])])
         let keyring = ClassKeyring(classBPublicKey: classBPublicKey)
         keyring.install(try Self.secret(classKey), for: value)
+        let keys = try VolumeKeys(volumeKey: try Self.secret(volumeKey), format: .version2)
+        keyring.bindClassB(to: try keys.classB.copy())
+        if let classA = classKeys[.complete] {
+            keyring.install(try Self.secret(classA), for: .complete)
+        }
+        let id = Array(header[FileHeader.capsuleOffset..<FileHeader.capsuleEnd])
+        let capsule =
+            id == Capsule.noID
+            ? nil
+            : try Capsule(
+                reading: [UInt8](
+                    Data(
+                        contentsOf: URL(
+                            fileURLWithPath: volume.volume + "/" + Capsule.directoryName + "/"
+                                + Capsule.fileName(id)))), id: id)
         let key = try wrapped.withUnsafeBytes {
-            Self.bytes(try keyring.unwrap($0, for: value))
+            Self.bytes(try keyring.unwrap($0, for: value, capsule: capsule))
         }
         guard fileClass == .completeUnlessOpen else { return FileKey(key: key) }
         let ephemeral = Array(wrapped[..<32])
         let shared = try X25519.sharedSecret(try Self.secret(classKey), ephemeral)
-        let wrapping = try OnePassDiffieHellman.wrappingKey(
-            sharedSecret: shared, ephemeralPublicKey: ephemeral, classPublicKey: classBPublicKey)
-        return FileKey(
-            key: key, sharedSecret: Self.bytes(shared), wrappingKey: Self.bytes(wrapping))
+        return FileKey(key: key, sharedSecret: Self.bytes(shared))
     }
 
     struct FileKey {
         let key: [UInt8]
-        /// Class B only.
+        /// Class B only: that of X25519.
         var sharedSecret: [UInt8]?
-        var wrappingKey: [UInt8]?
 
         /// Everything that leads to the file's content, except the class key.
         func add(to patterns: inout SecretPatterns, as name: String) {
             patterns.add(aes: "key of \(name)", key)
             if let sharedSecret { patterns.add(curve: "shared secret of \(name)", sharedSecret) }
-            if let wrappingKey { patterns.add(aes: "wrapping key of \(name)", wrappingKey) }
         }
     }
 

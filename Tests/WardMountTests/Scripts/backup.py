@@ -43,6 +43,11 @@ def names(volume, mount):
         assert path.startswith(volume + b"/"), path
         name = os.path.basename(path)
         number = os.lstat(path).st_ino
+        if path.startswith(volume + b"/ward.kem"):
+            # A mount has a capsule of its own.
+            if b"+ward.kem" not in seen:
+                seen.append(b"+ward.kem")
+            continue
         if name.startswith((b".", b"ward.")) or name == b"README":
             kept = name if name in (b".ward", b"README") or name.startswith(b"ward.") else name[:2]
             seen.append(b"+" + kept)
