@@ -23,23 +23,27 @@ final class FuzzVolume {
         directory = try TemporaryDirectory.make("v", in: FuzzVolume.parent)
         try Volume.create(
             backingPath: directory, parameters: parameters, volumeKey: volumeKey,
-            defaultClass: .completeUntilFirstUserAuthentication)
+            defaultClass: .completeUntilFirstUserAuthentication, sealedBy: FuzzVolume.keyring())
         volume = try FuzzVolume.open(directory, parameters, volumeKey, damage)
         context = WorkerContext(volume: volume)
+    }
+
+    private static func keyring() -> ClassKeyring {
+        let privateB = classKey(.completeUnlessOpen)
+        let keyring = ClassKeyring(classBPublicKey: X25519.publicKey(of: privateB))
+        for protectionClass in ProtectionClass.allCases {
+            keyring.install(classKey(protectionClass), for: protectionClass)
+        }
+        return keyring
     }
 
     private static func open(
         _ directory: String, _ parameters: VolumeParameters, _ volumeKey: borrowing SecretBytes,
         _ damage: Damage
     ) throws -> Volume {
-        let privateB = classKey(.completeUnlessOpen)
-        let keyring = ClassKeyring(classBPublicKey: X25519.publicKey(of: privateB))
-        for protectionClass in ProtectionClass.allCases {
-            keyring.install(classKey(protectionClass), for: protectionClass)
-        }
-        return try Volume(
-            backingPath: directory, parameters: parameters, volumeKey: volumeKey, keyring: keyring,
-            readOnly: false, observer: damage, storage: FuzzStorage())
+        try Volume(
+            backingPath: directory, parameters: parameters, volumeKey: volumeKey,
+            keyring: keyring(), readOnly: false, observer: damage, storage: FuzzStorage())
     }
 
     private static func classKey(_ protectionClass: ProtectionClass) -> SecretBytes {
