@@ -264,7 +264,7 @@ let package = Package(
             name: "WardMountTests",
             dependencies: [
                 "CMemorySearch", "CWardLinux", "WardSystem", "WardCrypto", "WardFormat", "WardKeys",
-                "WardTestSupport",
+                "WardTestSupport", "WardVolume",
             ],
             exclude: ["Scripts", "Transcripts"],
             swiftSettings: swiftSettings),
