@@ -16,15 +16,6 @@ import WardSystem
 struct SealNoteTests {
     private let attacker = MaidWithDeviceFiles()
 
-    private func put(
-        _ name: String, in parent: NodeID = 1, _ content: String, _ harness: VolumeHarness
-    ) throws -> NodeID {
-        let (node, handle) = try harness.create(name, in: parent)
-        try harness.write(handle, 0, Array(content.utf8))
-        harness.volume.release(handle, harness.context)
-        return node
-    }
-
     private func sweep(_ harness: VolumeHarness) {
         #expect(harness.volume.sealClasses { false })
     }
@@ -42,8 +33,8 @@ struct SealNoteTests {
         arguments: ["A", "B", "C", "CX"])
     func plantedKey(letter: String) throws {
         let harness = try VolumeHarness()
-        let known = try put("known", "of class D once", harness)
-        _ = try put("victim", "text", harness)
+        let known = try harness.put("known", "of class D once")
+        _ = try harness.put("victim", "text")
         try harness.setClass(known, letter)
         try harness.setClass(try harness.lookup("victim").node, letter)
         try harness.reboot()
@@ -66,7 +57,7 @@ struct SealNoteTests {
     func newKeyWithoutSeal() throws {
         let harness = try VolumeHarness()
         try harness.reboot()
-        let early = try put("early", "", harness)
+        let early = try harness.put("early", "")
         try harness.setClass(early, "B")
         // The power goes before the unlock.
         try harness.reboot()
@@ -88,7 +79,7 @@ struct SealNoteTests {
             try harness.setClass(try harness.makeDirectory(name), "A")
         }
         let victim = try harness.lookup("private").node
-        _ = try put("old", in: try harness.makeDirectory("docs", in: victim), "x", harness)
+        _ = try harness.put("old", in: try harness.makeDirectory("docs", in: victim), "x")
         let source = try harness.makeDirectory("source", in: try harness.lookup("mine").node)
         let moved = try harness.makeDirectory("moved", in: source)
         try harness.setClass(moved, "D")
@@ -139,7 +130,7 @@ struct SealNoteTests {
             $0.seal = ClassSeal.noDirectorySeal
         }
         let work = try harness.lookup("work").node
-        let log = try put("log", in: work, "early", harness)
+        let log = try harness.put("log", in: work, "early")
         try harness.unlockFirst()
         try harness.setClass(work, "A")
         sweep(harness)
@@ -155,7 +146,7 @@ struct SealNoteTests {
         let harness = try VolumeHarness()
         try harness.setClass(try harness.makeDirectory("private"), "A")
         let parent = try harness.lookup("private").node
-        let empty = try put("empty", in: parent, "", harness)
+        let empty = try harness.put("empty", in: parent, "")
         try harness.setClass(empty, "CX")
         try harness.reboot()
         try attacker.rewriteHeader(of: "private/empty", harness) {
@@ -174,7 +165,7 @@ struct SealNoteTests {
     @Test("a file without a name gets no seal by its judgement")
     func withoutName() throws {
         let harness = try VolumeHarness()
-        _ = try put("bait", "x", harness)
+        _ = try harness.put("bait", "x")
         try harness.reboot()
         try attacker.rewriteHeader(of: "bait", harness) { $0.fileID = SystemRandom.bytes(16) }
         let node = try harness.lookup("bait").node
@@ -182,9 +173,7 @@ struct SealNoteTests {
         let path = try attacker.place("bait", harness).path
         let kept = harness.directory + "/kept"
         try FileManager.default.linkItem(atPath: path, toPath: kept)
-        try harness.withName("bait") { name throws(Errno) in
-            try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
-        }
+        try harness.unlink("bait")
         try harness.unlockFirst()
         try harness.write(handle, 0, [1])
         try harness.setSize(node, handle, 0)
@@ -236,9 +225,9 @@ struct SealNoteTests {
     @Test("a class that is set before the unlock vouches for no key of another person's")
     func chosenForPlantedKey() throws {
         let harness = try VolumeHarness(defaultClass: .completeUnlessOpen)
-        let known = try put("known", "of class D once", harness)
-        _ = try put("victim", "text", harness)
-        _ = try put("sound", "text", harness)
+        let known = try harness.put("known", "of class D once")
+        _ = try harness.put("victim", "text")
+        _ = try harness.put("sound", "text")
         #expect(known != 1)
         try harness.reboot()
         let key = try #require(
@@ -273,7 +262,7 @@ struct SealNoteTests {
         try harness.unlockFirst()
         sweep(harness)
         let inner = try harness.lookup("inner", in: try harness.lookup("two").node).node
-        let new = try put("new", in: inner, "secret", harness)
+        let new = try harness.put("new", in: inner, "secret")
         #expect(try harness.classOf(new) == "NSFileProtectionComplete")
         #expect(
             try attacker.unsealed(harness) == [attacker.place("two/inner", harness).path])
@@ -286,12 +275,10 @@ struct SealNoteTests {
         let harness = try VolumeHarness()
         try harness.reboot()
         for round in 0..<3 {
-            let node = try put("file", "x", harness)
+            let node = try harness.put("file", "x")
             _ = try harness.makeDirectory("directory")
             let open = try harness.open(node, O_RDWR)
-            try harness.withName("file") { name throws(Errno) in
-                try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
-            }
+            try harness.unlink("file")
             try harness.setSize(node, open, 0)
             try harness.write(open, 0, [1])
             harness.volume.release(open, harness.context)
@@ -320,7 +307,7 @@ struct SealNoteTests {
     @Test("a pass that loses the seal key judges nothing")
     func keyGoesMeanwhile() throws {
         let harness = try VolumeHarness(defaultClass: .completeUntilFirstUserAuthentication)
-        for number in 0..<20 { _ = try put("file\(number)", "text", harness) }
+        for number in 0..<20 { _ = try harness.put("file\(number)", "text") }
         let all: ProtectionClassSet = [.a, .b, .c, .cx]
         _ = harness.volume.evict(all, keepOpenFiles: [.b], deadline: .seconds(5))
         try harness.unlockFirst()
@@ -346,9 +333,9 @@ struct SealNoteTests {
         try harness.reboot()
         let parent = try harness.lookup("private").node
         let inbox = try harness.makeDirectory("inbox")
-        let moved = try put("moved", in: inbox, "x", harness)
-        let linked = try put("linked", in: inbox, "x", harness)
-        let inner = try put("inner", in: try harness.makeDirectory("tree", in: inbox), "x", harness)
+        let moved = try harness.put("moved", in: inbox, "x")
+        let linked = try harness.put("linked", in: inbox, "x")
+        let inner = try harness.put("inner", in: try harness.makeDirectory("tree", in: inbox), "x")
         let (empty, handle) = try harness.create("empty", in: inbox)
         try harness.rename("moved", inbox, "moved", parent)
         try harness.rename("tree", inbox, "tree", parent)
@@ -403,7 +390,7 @@ struct SealNoteTests {
                 try harness.rename("open", target, "open", 1)
             }
             try harness.setClass(raised, round == 0 ? "CX" : "B")
-            let mail = try put("mail\(round)", in: inbox, "received", harness)
+            let mail = try harness.put("mail\(round)", in: inbox, "received")
             #expect(try attacker.unsealed(harness).count == 3)
             try harness.unlockFirst()
             sweep(harness)
@@ -421,9 +408,9 @@ struct SealNoteTests {
         for isMoved in [false, true] {
             try harness.reboot()
             let inbox = try harness.makeDirectory("inbox\(isMoved)")
-            _ = try put("mail", in: inbox, "received", harness)
+            _ = try harness.put("mail", in: inbox, "received")
             let deep = try harness.makeDirectory("deep", in: inbox)
-            let draft = try put("draft", in: deep, "x", harness)
+            let draft = try harness.put("draft", in: deep, "x")
             if isMoved {
                 let old = try harness.lookup("old").node
                 try harness.rename("deep", inbox, "deep", old)
@@ -447,7 +434,7 @@ struct SealNoteTests {
         try harness.unlockFirst()
         sweep(harness)
         let shared = try harness.lookup("shared").node
-        let node = try put("file", in: shared, "x", harness)
+        let node = try harness.put("file", in: shared, "x")
         #expect(throws: Errno.invalidArgument) { try harness.setClass(node, "A") }
         #expect(try attacker.unsealed(harness) == [])
         #expect(harness.events.integrityFailures == [])
@@ -457,7 +444,7 @@ struct SealNoteTests {
     func sideFile() throws {
         let harness = try VolumeHarness()
         let apps = try harness.makeDirectory("apps")
-        let database = try put("app.db", in: apps, "SQLite format 3\0 and pages", harness)
+        let database = try harness.put("app.db", in: apps, "SQLite format 3\0 and pages")
         try harness.setClass(apps, "C")
         try harness.reboot()
         let directory = try harness.lookup("apps").node

@@ -20,15 +20,6 @@ struct SealTests {
         try VolumeHarness(format: .version2, defaultClass: defaultClass)
     }
 
-    private func put(
-        _ name: String, in parent: NodeID = 1, _ content: String, _ harness: VolumeHarness
-    ) throws -> NodeID {
-        let (node, handle) = try harness.create(name, in: parent)
-        try harness.write(handle, 0, Array(content.utf8))
-        harness.volume.release(handle, harness.context)
-        return node
-    }
-
     private func content(_ node: NodeID, _ harness: VolumeHarness) throws -> String {
         let handle = try harness.open(node, O_RDONLY)
         defer { harness.volume.release(handle, harness.context) }
@@ -43,7 +34,7 @@ struct SealTests {
     private func makePrivate(_ harness: VolumeHarness) throws {
         let directory = try harness.makeDirectory("private")
         try harness.setClass(directory, "A")
-        _ = try put("diary", in: directory, "secret", harness)
+        _ = try harness.put("diary", in: directory, "secret")
     }
 
     // MARK: Attacks
@@ -60,7 +51,7 @@ struct SealTests {
         try harness.unlockFirst()
         let directory = try harness.lookup("private").node
         #expect(try harness.classOf(directory) == "NSFileProtectionComplete")
-        let new = try put("new", in: directory, "secret of today", harness)
+        let new = try harness.put("new", in: directory, "secret of today")
         #expect(try harness.classOf(new) == "NSFileProtectionComplete")
         #expect(harness.events.integrityFailures.contains { $0.contains("/private: ") })
         #expect(harness.events.integrityFailures.count == 1)
@@ -91,7 +82,7 @@ struct SealTests {
         #expect(throws: Errno.notPermitted) { try harness.create("early", in: before) }
         try harness.unlockFirst()
         let directory = try harness.lookup("private").node
-        let new = try put("new", in: directory, "secret of today", harness)
+        let new = try harness.put("new", in: directory, "secret of today")
         #expect(try harness.classOf(new) == "NSFileProtectionComplete")
         #expect(try harness.classOf(directory) == "NSFileProtectionComplete")
         #expect(harness.events.integrityFailures.contains { $0.contains("mark of ward sync") })
@@ -103,7 +94,7 @@ struct SealTests {
         try makePrivate(harness)
         let mine = try harness.makeDirectory("mine")
         _ = try harness.makeDirectory("plant", in: mine)
-        _ = try put("bait", in: mine, "bait", harness)
+        _ = try harness.put("bait", in: mine, "bait")
         try harness.reboot()
         // Clones with the IDs of the victims, in a directory where their classes are usual.
         let victim = try attacker.place("private", harness)
@@ -116,7 +107,7 @@ struct SealTests {
         sweep(harness)
         let node = try harness.lookup("mine").node
         let plant = try harness.lookup("plant", in: node).node
-        _ = try put("new", in: plant, "x", harness)
+        _ = try harness.put("new", in: plant, "x")
         let bait = try harness.lookup("bait", in: node).node
         let handle = try harness.open(bait, O_RDWR)
         try harness.write(handle, 0, Array("more".utf8))
@@ -172,16 +163,16 @@ struct SealTests {
             $0.seal = ClassSeal.noDirectorySeal
         }
         let again = try harness.lookup("directory").node
-        _ = try put("new", in: again, "x", harness)
+        _ = try harness.put("new", in: again, "x")
         #expect(harness.events.integrityFailures.contains { $0.contains("/directory: ") })
     }
 
     @Test("work on files before the first unlock takes nothing from their classes")
     func workBefore() throws {
         let harness = try harness(.completeUntilFirstUserAuthentication)
-        let weak = try put("weak", String(repeating: "x", count: 9000), harness)
+        let weak = try harness.put("weak", String(repeating: "x", count: 9000))
         try harness.setClass(weak, "D")
-        let empty = try put("empty", "", harness)
+        let empty = try harness.put("empty", "")
         try harness.setClass(empty, "D")
         try harness.reboot()
         let file = try harness.open(try harness.lookup("weak").node, O_RDWR)
@@ -221,13 +212,11 @@ struct SealTests {
     @Test("a file without a name can be written to after the first unlock")
     func unlinked() throws {
         let harness = try harness()
-        _ = try put("file", "text", harness)
+        _ = try harness.put("file", "text")
         try harness.reboot()
         let node = try harness.lookup("file").node
         let handle = try harness.open(node, O_RDWR)
-        try harness.withName("file") { name throws(Errno) in
-            try harness.volume.unlink(1, name, caller: harness.caller, harness.context)
-        }
+        try harness.unlink("file")
         try harness.unlockFirst()
         try harness.write(handle, 0, Array("more".utf8))
         harness.volume.release(handle, harness.context)
@@ -247,7 +236,7 @@ struct SealTests {
         // Nothing can vouch for a class yet.
         #expect(try harness.classOf(directory) == "NSFileProtectionNone")
         try harness.unlockFirst()
-        let new = try put("new", in: directory, "secret of today", harness)
+        let new = try harness.put("new", in: directory, "secret of today")
         #expect(try harness.classOf(new) == "NSFileProtectionComplete")
         #expect(harness.events.integrityFailures.count == 1)
     }
@@ -285,7 +274,7 @@ struct SealTests {
             $0.seal = ClassSeal.noDirectorySeal
         }
         try harness.unlockFirst()
-        let new = try put("new", "secret", harness)
+        let new = try harness.put("new", "secret")
         #expect(try harness.classOf(new) == "NSFileProtectionComplete")
         #expect(harness.events.integrityFailures.count == 1)
         try harness.setClass(1, "C")
@@ -299,7 +288,7 @@ struct SealTests {
     func file() throws {
         let harness = try harness()
         try makePrivate(harness)
-        _ = try put("bait", "what the attacker wrote", harness)
+        _ = try harness.put("bait", "what the attacker wrote")
         try harness.reboot()
         try attacker.replaceFile("private/diary", with: "bait", harness)
         try harness.unlockFirst()
@@ -326,7 +315,7 @@ struct SealTests {
     func openFile() throws {
         let harness = try harness()
         try makePrivate(harness)
-        _ = try put("bait", "what the attacker wrote", harness)
+        _ = try harness.put("bait", "what the attacker wrote")
         try harness.reboot()
         try attacker.replaceFile("private/diary", with: "bait", harness)
         let directory = try harness.lookup("private").node
@@ -367,10 +356,10 @@ struct SealTests {
         let inbox = try harness.makeDirectory("inbox")
         let weaker = try harness.makeDirectory("weaker", in: try harness.lookup("private").node)
         try harness.setClass(weaker, "D")
-        let note = try put("note", in: weaker, "made before", harness)
+        let note = try harness.put("note", in: weaker, "made before")
         let raised = try harness.makeDirectory("raised")
         try harness.setClass(raised, "B")
-        let mail = try put("mail", in: raised, "received", harness)
+        let mail = try harness.put("mail", in: raised, "received")
         // A file of class D, in a directory that gets class A.
         let (kept, handle) = try harness.create("kept", in: weaker)
         try harness.write(handle, 0, Array("one".utf8))
@@ -402,7 +391,7 @@ struct SealTests {
         let harness = try harness()
         try harness.reboot()
         let log = try harness.makeDirectory("log")
-        _ = try put("today", in: log, "line", harness)
+        _ = try harness.put("today", in: log, "line")
         try harness.reboot()
         try harness.unlockFirst()
         let directory = try harness.lookup("log").node
@@ -431,8 +420,8 @@ struct SealTests {
         let b = try harness.makeDirectory("b")
         try harness.setClass(b, "A")
         try sealed("directories")
-        let file = try put("file", in: a, String(repeating: "x", count: 9000), harness)
-        let empty = try put("empty", in: a, "", harness)
+        let file = try harness.put("file", in: a, String(repeating: "x", count: 9000))
+        let empty = try harness.put("empty", in: a, "")
         try harness.setClass(file, "B")
         try harness.setClass(empty, "CX")
         try sealed("classes")
@@ -479,7 +468,7 @@ struct SealTests {
     func check() throws {
         let harness = try harness()
         try makePrivate(harness)
-        _ = try put("bait", "what the attacker wrote", harness)
+        _ = try harness.put("bait", "what the attacker wrote")
         try harness.reboot()
         try attacker.replaceFile("private/diary", with: "bait", harness)
         try attacker.rewriteRecord(of: "private", harness) {

@@ -218,6 +218,12 @@ final class VolumeHarness {
         }
     }
 
+    func unlink(_ name: String, in parent: NodeID = 1) throws(Errno) {
+        try withName(name) { name throws(Errno) in
+            try volume.unlink(parent, name, caller: caller, context)
+        }
+    }
+
     func setMark(_ node: NodeID) throws(Errno) {
         try withName("user.ward.synced") { name throws(Errno) in
             try withName("marked") { value throws(Errno) in
@@ -226,6 +232,16 @@ final class VolumeHarness {
                     context)
             }
         }
+    }
+
+    /// Makes a file with content, and closes it.
+    func put(
+        _ name: String, in parent: NodeID = 1, _ content: String
+    ) throws(Errno) -> NodeID {
+        let (node, handle) = try create(name, in: parent)
+        try write(handle, 0, Array(content.utf8))
+        volume.release(handle, context)
+        return node
     }
 
     func withName<R>(_ name: String, _ body: (UnsafeRawBufferPointer) throws(Errno) -> R)
